@@ -535,7 +535,7 @@ std::string WhereTheRunGoes(const RunData& data) {
   if (shares.seconds_of(RunPhase::kInitialization) >= kLongStartSeconds ||
       shares.share_of(RunPhase::kInitialization) >= kLongStartShare) {
     const std::string held = TextIn(SummaryOfRule(data, "MaxInitializationTime"), "held");
-    if (!held.empty()) out += fmt::format(" Of the start {}.", held);
+    if (!held.empty()) out += fmt::format(" Before the first step {}.", held);
   }
   return out;
 }

@@ -67,7 +67,7 @@ std::vector<std::string> NotApplicableWords(const RunData& data);
 /// "Initialization 2.10 s (12 %), training loop 14.0 s (80 %), finalization 1.40 s (8 %)."; empty
 /// where nothing is known of it.
 std::string WhereTheRunGoes(const RunData& data);
-/// "Its processor bounds the run: it is busy to 97 %. It takes 1.98 of 2 cores, ...": what
+/// "The processor limits the speed: it is 97 % busy. The run takes 1.98 of 2 cores, ...": what
 /// RightSize saw, one sentence or two a node; empty where it saw nothing.
 std::vector<std::string> ResourceWords(const RunData& data);
 /// "GPUs in the training loop: above 90 % in 61 % of the samples, ...": how the machine was used;

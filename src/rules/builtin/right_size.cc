@@ -366,20 +366,20 @@ class RightSize final : public Rule {
     return out;
   }
 
-  /// What bounds the run and what it takes of the node: "Its processor bounds the run: it is busy
-  /// to 97 %. It takes 1.98 of 2 cores, 3.1 GiB of 33 GiB of memory."
+  /// What bounds the run and what it takes of the node: "The processor limits the speed: it is
+  /// 97 % busy. The run takes 1.98 of 2 cores, 3.1 GiB of 33 GiB of memory."
   static std::string Words(const Machine& machine) {
     const auto [bound, load] = Bound(machine);
     std::string out;
     if (bound == "gpu") {
-      out = fmt::format("Its GPUs bound the run: they are busy {:.0f} % of the time.", load);
+      out = fmt::format("The GPUs limit the speed: they are busy {:.0f} % of the time.", load);
     } else if (bound == "cpu") {
-      out = fmt::format("Its processor bounds the run: it is busy to {:.0f} %.", load);
+      out = fmt::format("The processor limits the speed: it is {:.0f} % busy.", load);
     } else if (bound == "disk") {
-      out = fmt::format("Its disk bounds the run: it is busy {:.0f} % of the time.", load);
+      out = fmt::format("The disk limits the speed: it is busy {:.0f} % of the time.", load);
     } else if (bound == "memory" || bound == "gpu_memory") {
-      out = fmt::format("{} bounds the run: it is full to {:.0f} %.",
-                        bound == "memory" ? "Its memory" : "The memory of its GPUs", load);
+      out = fmt::format("{} is the limit of the run: it is {:.0f} % full.",
+                        bound == "memory" ? "The memory" : "The memory of the GPUs", load);
     } else if (machine.steps.wait() >= kWaits) {
       out = fmt::format("The run waits for data in {:.0f} % of its steps' time.",
                         100 * machine.steps.wait());
@@ -387,9 +387,9 @@ class RightSize final : public Rule {
       out = fmt::format("The run waits for other ranks in {:.0f} % of its steps' time.",
                         100 * machine.steps.comm());
     } else {
-      out = "No resource that was seen bounds the run.";
+      out = "No resource that was measured limits the speed.";
     }
-    out += fmt::format(" It takes {}", Figure(machine.cpu.At(0.95)));
+    out += fmt::format(" The run takes {}", Figure(machine.cpu.At(0.95)));
     if (machine.cores_allowed() > 0) out += fmt::format(" of {}", Figure(machine.cores_allowed()));
     out += " cores";
     if (machine.peak > 0) {
