@@ -26,9 +26,10 @@ constexpr ParameterDesc kParameters[] = {
     {"gpu_threshold_p95", 70, "%", "That of each GPU's utilization."},
     {"gpu_memory_threshold_p95", 70, "%", "That of each GPU's memory."},
     {"room_margin", 10, "%",
-     "So much is added to gpu_threshold_p95 where the GPU's memory has room for a batch several "
-     "times as large: below `room_memory_p95`."},
-    {"room_memory_p95", 25, "%", "What the memory of such a GPU is filled to at most."},
+     "Added to gpu_threshold_p95 where the GPU's memory has room for a batch several times as "
+     "large (below `room_memory_p95`)."},
+    {"room_memory_p95", 25, "%",
+     "Up to this the memory of a GPU has room for a batch several times as large."},
     {"patience", 100, "samples", "Samples beside steps before anything is said.", nullptr, 1000},
     {"window", 500, "samples", "Newest samples that are judged."},
 };

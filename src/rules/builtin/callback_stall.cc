@@ -377,18 +377,18 @@ class CallbackStall final : public Rule {
                                  : std::string();
     incident.message = fmt::format("Every {} steps the training stalls", period);
     incident.cause =
-        what.empty() ? fmt::format(
-                           "Every {} steps {} ms pass outside data wait, forward, backward and "
-                           "optimizer, {} % of the time; {}.",
-                           period, Millis(mean), Figure(100 * share),
-                           beside.empty()
-                               ? std::string("no span, evaluation or write lies there, reading of "
-                                             "files apart: the program's own code")
-                               : fmt::format("the span {} lies there, the rest is the program's "
-                                             "own code around it",
-                                             beside))
-                     : fmt::format("Every {} steps {} takes {} ms, {} % of the time.", period, what,
-                                   Millis(mean), Figure(100 * share));
+        what.empty()
+            ? fmt::format(
+                  "Every {} steps {} ms pass outside data wait, forward, backward and "
+                  "optimizer, {} % of the time; {}.",
+                  period, Millis(mean), Figure(100 * share),
+                  beside.empty() ? std::string("no span, evaluation or write lies there, reading "
+                                               "of files apart: the program's own code")
+                                 : fmt::format("the span {} is part of it, the rest is the "
+                                               "program's own code around that span",
+                                               beside))
+            : fmt::format("Every {} steps {} takes {} ms, {} % of the time.", period, what,
+                          Millis(mean), Figure(100 * share));
     incident.advice =
         evaluates ? "Evaluate less often, on a part of the data, or in another process from "
                     "checkpoints."
@@ -397,13 +397,12 @@ class CallbackStall final : public Rule {
                    "(torch.distributed.checkpoint.async_save)."
         : !span.empty()
             ? fmt::format("Do {} less often, or on a thread while the next steps run.", span)
-        : !beside.empty()
-            ? std::string(
-                  "Look at what the program does there; do it less often, or on a thread while the "
-                  "next steps run.")
-            : std::string(
-                  "Look at callbacks and logging of these steps; put telltale.span() "
-                  "around them to have them named.");
+        : !beside.empty() ? std::string(
+                                "Look at what the program does around this span; do it less often, "
+                                "or on a thread while the next steps run.")
+                          : std::string(
+                                "Look at callbacks and logging of these steps; put telltale.span() "
+                                "around them to have them named.");
     incident.confidence = std::min(0.95, (what.empty() ? 0.6 : 0.75) + 0.02 * count);
     nlohmann::ordered_json evidence;
     evidence["every_steps"] = period;

@@ -61,14 +61,14 @@ constexpr KnownEnd kEnds[] = {
     {"", "File too large", "A file would have become larger than the limit allows.",
      "Raise the limit (ulimit -f), or write the checkpoint in parts, to another file system."},
     {"", "file write failed",
-     "torch.save could not write all of a file: the disk, the quota or the limit on the size of a "
-     "file (ulimit -f) was reached.",
+     "torch.save could not write all of a file: most often the disk or the quota is full, or the "
+     "file would be larger than allowed (ulimit -f).",
      "Make room there (df -h, quota -s), raise the limit (ulimit -f unlimited), or write "
      "checkpoints "
      "to another file system."},
     {"", "unexpected pos",
-     "torch.save could not write all of a file: the disk, the quota or the limit on the size of a "
-     "file (ulimit -f) was reached.",
+     "torch.save could not write all of a file: most often the disk or the quota is full, or the "
+     "file would be larger than allowed (ulimit -f).",
      "Make room there (df -h, quota -s), raise the limit (ulimit -f unlimited), or write "
      "checkpoints "
      "to another file system."},

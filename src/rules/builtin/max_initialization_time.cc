@@ -26,8 +26,9 @@ namespace {
 constexpr ParameterDesc kParameters[] = {
     {"threshold", 20, "min", "Time from the start of an attempt to its first step."},
     {"long_start", 60, "s",
-     "A start this long, or of `share` of the attempt, is told with what it held."},
-    {"share", 10, "%", "Share of the attempt that a start may take before that."},
+     "A start of at least this time, or of `share` of the attempt, is reported with the seconds of "
+     "its parts."},
+    {"share", 10, "%", "Share of the attempt from which a shorter start is reported too."},
 };
 
 constexpr std::int64_t kDescribeIntervalNs = 5'000'000'000;
@@ -60,7 +61,7 @@ constexpr std::array<Part, 10> kParts = {{
     {"copy", "copying files",
      "Read the files where they are, or keep the copy on a disk that outlives the job.", true},
     {"program", "waiting for other programs that it started",
-     "Look at what these programs do: what they prepare may be kept for the next job."},
+     "Look at what these programs do, and keep what they prepare for the next job."},
     {"checkpoint.load", "reading a checkpoint",
      "Read it from a local disk, memory-mapped (torch.load with mmap=True), or on one rank that "
      "broadcasts it."},
@@ -73,7 +74,7 @@ constexpr std::array<Part, 10> kParts = {{
      "what is not used."},
     {"model.build", "making the model and what stands between it and its optimizer",
      "Make the model on its device or on \"meta\", without filling weights that a checkpoint "
-     "replaces, and data sets behind the loader's workers."},
+     "replaces; load data sets in the loader's workers."},
 }};
 /// From this share of the time on a part is the cause.
 constexpr double kMostOf = 0.3;
@@ -308,7 +309,8 @@ class MaxInitializationTime final : public Rule {
     incident.start_ns = start_ns_;
     incident.end_ns = first_step_ns_;
     incident.message = fmt::format("The start is held up by {}", most->what);
-    incident.cause = fmt::format("Of {} s before the first step {}.", Figure(start_s), Words(held));
+    incident.cause =
+        fmt::format("Of {} s before the first step, {}.", Figure(start_s), Words(held));
     incident.advice = std::string(most->advice);
     incident.cost_seconds = saved_s;
     incident.confidence = 0.8;
@@ -517,7 +519,8 @@ class MaxInitializationTime final : public Rule {
 const RuleDesc kMaxInitializationTimeDesc{
     .name = "MaxInitializationTime",
     .summary =
-        "No step is made for many minutes after the start, or a long start is spent on fetching.",
+        "No step is made for many minutes after the start, or a long start goes to downloads, "
+        "copies and unpacking.",
     .formula =
         "Time from the start of an attempt (event run.attempt_start, else the first sample of the "
         "machine) to the newest record, while the attempt has begun no step of any mode (event "
@@ -526,18 +529,15 @@ const RuleDesc kMaxInitializationTimeDesc{
         "meanwhile: what the spans of a process say (download, network, unpack, copy, program, "
         "checkpoint.load, read, compile, import, model.build; of those within each other the first "
         "in this order counts) where one of these is at least 30 % of the time; they are known "
-        "once "
-        "the process's first step begins. Else the mean rate of bytes received (all interfaces but "
-        "the "
-        "loopback) where it is at least 1 MB/s and above that of bytes fetched from storage, else "
-        "the latter from 1 MB/s, else processor time from half a core, else not found. Medium; low "
-        "and without cost where the attempt ended with exit code 0, had made no step, and no "
-        "framework that is recorded began: then its steps are what nobody sees. Cost = time beyond "
-        "the threshold: assumes that so much is needed. A shorter start is told where it takes "
-        "`long_start` seconds or `share` of the attempt, and download, network, unpack and copy "
-        "together at least 10 % of it and 2 s: with the seconds of each part; cost = those of "
-        "these "
-        "four: assumes that the next job finds what this one has fetched.",
+        "once the process's first step begins. Else the mean rate of bytes received (all "
+        "interfaces but the loopback) where it is at least 1 MB/s and above that of bytes fetched "
+        "from storage, else the latter from 1 MB/s, else processor time from half a core, else not "
+        "found. Medium; low and without cost where the attempt ended with exit code 0, had made no "
+        "step, and no framework that is recorded began: then its steps cannot be seen. Cost = time "
+        "beyond the threshold: assumes that so much is needed. A shorter start is reported where "
+        "it takes `long_start` seconds or `share` of the attempt, and download, network, unpack "
+        "and copy together at least 10 % of it and 2 s: with the seconds of each part; cost = "
+        "those of these four: assumes that the next job finds what this one has fetched.",
     .how_to_fix =
         "Read data while training instead of before it, keep prepared data in a file, cache what "
         "is compiled.",

@@ -368,8 +368,8 @@ class RunEnd final : public Rule {
                                 text.empty() ? "" : ": ", text, followed);
     if (thread != nullptr) {
       words.cause = fmt::format(
-          "The thread died, and the main thread waited for what it was to give, until it gave up: "
-          "{} in {}, step {}.",
+          "The thread died, and the main thread waited for its result until it gave up: {} in {}, "
+          "step {}.",
           ShortType(first.exception->type), PlaceOf(*first.exception), StepOf(first));
     }
     Explain(first, raised, seen, &words);
@@ -667,14 +667,13 @@ const RuleDesc kRunEndDesc{
         "before it; the finding names the earliest, the other ranks followed. A process that ended "
         "by SIGSEGV, SIGBUS, SIGILL, SIGFPE or the kernel's out-of-memory killer, or a worker that "
         "was killed, counts as 2 s earlier, because its end is seen later than the exception that "
-        "it causes elsewhere. Not named: a worker that a signal has not crashed, since the "
-        "training process tells of it or has ended it; a process that SIGTERM, SIGINT or SIGHUP "
-        "has ended where a parent failed without an exception, since sys.exit ends the children "
-        "first; and trainings that failed before another one began that ended well, where it is "
-        "the command that failed. A process ended by its uncaught exception (process.exception), "
-        "else by its signal or exit code. SIGKILL comes from the out-of-memory killer where the "
-        "kernel has counted such a kill since the attempt began. SIGBUS comes from a full /dev/shm "
-        "where "
+        "it causes elsewhere. Not named: a worker that did not crash by a signal, since the "
+        "training process reports it or has ended it; a process that SIGTERM, SIGINT or SIGHUP has "
+        "ended where a parent failed without an exception, since sys.exit ends the children first; "
+        "and trainings that failed before another one began that ended well, where it is the "
+        "command that failed. A process ended by its uncaught exception (process.exception), else "
+        "by its signal or exit code. SIGKILL comes from the out-of-memory killer where the kernel "
+        "has counted such a kill since the attempt began. SIGBUS comes from a full /dev/shm where "
         "half of it was in use just after, or where a worker died and /dev/shm has at most 1 GiB. "
         "High; medium for an exit code without an exception and for SIGTERM, SIGHUP and the like; "
         "low for Ctrl-C. Cost = the time since the last checkpoint was saved, or without a "

@@ -41,7 +41,8 @@ constexpr ParameterDesc kParameters[] = {
     {"medium_share", 5, "%", "Share from which the finding is medium."},
     {"high_share", 20, "%", "Share from which it is high."},
     {"pause_seconds", 10, "s",
-     "A step that takes so much longer says enough alone, where it takes 100 medians."},
+     "A single step is enough where it takes this much longer than the median, and 100 times as "
+     "long."},
     {"mode", 0, "", "Mode of the steps that are judged: TRAIN, EVAL or PREDICT.", "TRAIN"},
 };
 
@@ -613,7 +614,7 @@ class StepOutlier final : public Rule {
         const double in = sums.first / static_cast<double>(sums.second);
         only = span;
         also +=
-            fmt::format("; {} of {} such steps, and hardly another one, have the span {} ({} ms)",
+            fmt::format("; {} of {} such steps, and almost no other step, have the span {} ({} ms)",
                         sums.second, main.size(), span, Millis(in));
         differ("span " + span, in / 1e6, 0, "ms");
         break;
@@ -657,7 +658,7 @@ class StepOutlier final : public Rule {
       incident.cause = "cause not found";
     }
     if (pauses && waits != main.rend()) {
-      incident.cause += fmt::format(" Its main thread {}.", (*waits)->waits);
+      incident.cause += fmt::format(" The main thread {}.", (*waits)->waits);
     }
     incident.advice = Advice(phase, part, period, name, only);
     incident.confidence = 0.5 +
@@ -752,14 +753,14 @@ const RuleDesc kStepOutlierDesc{
         "window_steps. With n_outliers of them: low from low_share, medium from medium_share, high "
         "from high_share; no more than low where they come at no fixed distance (a busy machine, "
         "inputs of many lengths). One step is enough where it takes pause_seconds and 100 medians "
-        "longer, not for its batch, and most of the loss is of such steps: its severity is that of "
-        "its share. Nothing where the difference is data wait in more than 10 % of "
-        "the steps (InputBound's). What differs: each phase, span, batch size, and the samples of "
-        "cores, disks and network beside outliers, against those beside normal steps. Described "
-        "are the outliers that make the loss (at least a third of the excess of the one at half of "
-        "the sum), since noise makes small ones. Over when no outlier came for three times the "
-        "usual distance, at least 100 steps, and where its process ends. Cost = Σ (duration − "
-        "median) less the data wait in it.",
+        "longer, for another reason than its batch, and most of the lost time is in such steps: "
+        "the severity is that of its share. Nothing where the difference is data wait in more than "
+        "10 % of the steps (InputBound's). What differs: each phase, span, batch size, and the "
+        "samples of cores, disks and network beside outliers, against those beside normal steps. "
+        "Described are the outliers that make the loss (at least a third of the excess of the one "
+        "at half of the sum), since noise makes small ones. Over when no outlier came for three "
+        "times the usual distance, at least 100 steps, and where its process ends. Cost = Σ "
+        "(duration − median) less the data wait in it.",
     .how_to_fix =
         "Look at what differs. Other: move checkpoints, logging and evaluation out of the loop. "
         "Data wait: slow samples, a blocked read. Forward and backward: inputs of many lengths. "

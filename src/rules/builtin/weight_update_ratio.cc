@@ -295,15 +295,13 @@ const RuleDesc kWeightUpdateRatioDesc{
         "be, and it is 0 where all statistics are the same to the last digit; nothing in between. "
         "Too large: ratio > large_threshold, unless w_before is below 1e-4 in root mean square "
         "(what starts at zero), or w has up to 64 elements, was captured the first time before, "
-        "and "
-        "is up to 2 in root mean square now (a few numbers that the data sends where they belong). "
-        "Too small: ratio < small_threshold in two captures in a row, while an element of its "
-        "gradient is finite and not zero (where gradients are captured). Over where each tensor "
-        "was "
-        "well in two captures, and where the process ends. High where any is too large "
-        "or half of them too small; else medium. Cost = time of the steps, less waits for data, × "
-        "the share of the judged elements that is ill, on the assumption that its training is "
-        "lost.",
+        "and is up to 2 in root mean square now (a few parameters, such as a learned scale, that "
+        "may well move far from where they started). Too small: ratio < small_threshold in two "
+        "captures in a row, while an element of its gradient is finite and not zero (where "
+        "gradients are captured). Over where each tensor was well in two captures, and where the "
+        "process ends. High where any is too large or half of them too small; else medium. Cost = "
+        "time of the steps, less waits for data, × the share of the judged elements that is ill, "
+        "on the assumption that its training is lost.",
     .how_to_fix =
         "Too large: lower the learning rate or warm it up, clip gradients. Too small: look at the "
         "learning rate of the parameter group, at its schedule, and at updates that are lost in "
