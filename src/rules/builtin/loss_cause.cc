@@ -70,16 +70,17 @@ LossCause ExplainOrigin(const LossView& loss, const TrainingFacts::NotFinite& fr
         "checkpoint before it."};
   }
   if (from.origin == "operation") {
+    // Others that begin so (log1p, log_softmax) have another range, and another remedy.
+    const bool log =
+        from.operation == "log" || from.operation == "log2" || from.operation == "log10";
     const std::string given =
         from.undefined > 0
             ? fmt::format(" it was given {} {}, for which it has no finite result", from.undefined,
-                          from.operation.starts_with("log")
-                              ? (from.undefined == 1 ? "value that is zero or below"
+                          log ? (from.undefined == 1 ? "value that is zero or below"
                                                      : "values that are zero or below")
                           : from.undefined == 1 ? "value that is zero or outside of its range"
                                                 : "values that are zero or outside of its range")
             : std::string(" it was given finite values");
-    const bool log = from.operation.starts_with("log");
     return {
         fmt::format("In the forward pass of step {} the first NaN or Inf comes from the operation "
                     "{}:{}. Weights and inputs were finite.",
