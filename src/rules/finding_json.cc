@@ -70,8 +70,8 @@ std::string Whence(const RuleDesc& desc) {
   return fmt::format(
       "{} {}", from,
       desc.by_default
-          ? "It runs where nobody asks."
-          : fmt::format("It runs where it is asked for: `telltale run --rule {}`.", desc.name));
+          ? "It runs by default."
+          : fmt::format("It runs only where you ask for it: `telltale run --rule {}`.", desc.name));
 }
 
 }  // namespace
