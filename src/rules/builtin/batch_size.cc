@@ -203,12 +203,15 @@ class BatchSize final : public Rule {
         "batches and ranks in only {:.0f} % of its time.",
         busiest, fullest, cpu, 100 * wait);
     const double room = fullest > 0 ? 90 / fullest : 0;
-    incident.advice = room >= 1.5
-                          ? fmt::format(
-                                "Enlarge the batch{}: the memory has room for about {:.0f} times "
-                                "as much at most; or use a smaller machine.",
-                                now, std::floor(room))
-                          : fmt::format("Enlarge the batch{}, or use a smaller machine.", now);
+    incident.advice =
+        room >= 1.5 ? fmt::format(
+                          "Enlarge the batch{} and tune the learning rate for it: the memory has "
+                          "room for about {:.0f} times as much at most; or use a smaller machine.",
+                          now, std::floor(room))
+                    : fmt::format(
+                          "Enlarge the batch{} and tune the learning rate for it, or use a smaller "
+                          "machine.",
+                          now);
     incident.confidence = 0.6;
     nlohmann::ordered_json evidence;
     evidence["samples"] = node->window.size();

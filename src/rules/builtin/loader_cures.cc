@@ -30,15 +30,15 @@ constexpr std::string_view kFiles =
     "Read few large files in place of many small ones, each in one call, and keep what is read "
     "again in memory.";
 constexpr std::string_view kLock =
-    "Workers that share a lock work one at a time: read without it, or give each worker its own "
-    "handle, opened at its first item.";
+    "Workers that share a lock work one at a time: read without it where nothing is written, or "
+    "give each worker its own handle, opened at its first item.";
 
 constexpr LoaderCure kCures[] = {
     {.library = "pandas",
      .does = "pandas works on a table",
      .cure = "Read the table once and not for each item, or convert it once to NumPy or Arrow "
-             "arrays (to_numpy) and give each item by its row; Modin spreads what must stay in "
-             "pandas over free cores."},
+             "arrays (to_numpy) and give each item by its row; for work on whole tables that must "
+             "stay in pandas, Modin uses the free cores."},
     {.library = "polars",
      .does = "polars works on a table",
      .cure = "Convert the table once to arrays, and give each item by its row."},
