@@ -12,6 +12,7 @@
 
 #include "spans.h"
 #include "state.h"
+#include "torch_capture.h"
 
 namespace telltale::native {
 namespace {
@@ -204,6 +205,7 @@ void Tell() {
 /// Calls on_fetch, and returns the number that it gives; 0 where it gives none.
 long AskProfile(PyObject* begins) {
   ErrorGuard guard;
+  const OutsideCompiler outside;
   Ref answer(PyObject_CallFunctionObjArgs(g_adapter.on_fetch, begins, nullptr));
   if (!answer) {
     DisableByException("on_fetch");

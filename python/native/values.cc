@@ -45,6 +45,7 @@ struct TensorClass {
 constinit TensorClass g_tensor;
 
 constexpr int kMaxNesting = 4;
+constexpr int kMaxEntries = 16;
 
 /// The first dimension of a shape; null or of no dimensions: 0.
 std::int64_t FirstOf(PyObject* shape) {
@@ -111,7 +112,10 @@ std::int64_t InputSizeNested(PyObject* value, int nesting) {
   } else if (PyDict_Check(value) != 0) {
     PyObject *key = nullptr, *each = nullptr;
     Py_ssize_t position = 0;
-    while (size == 0 && PyDict_Next(value, &position, &key, &each) != 0) {
+    for (int i = 0; i < kMaxEntries && size == 0; ++i) {
+      if (PyDict_Next(value, &position, &key, &each) == 0) break;
+      Py_INCREF(each);  // To ask for its shape may run the user's code, which may change the dict.
+      const Ref kept(each);
       size = InputSizeNested(each, nesting + 1);
     }
   }

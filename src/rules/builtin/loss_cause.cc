@@ -111,8 +111,10 @@ LossCause ExplainNotFinite(const LossView& loss, const TrainingFacts& facts,
   const auto& from = facts.not_finite;
   // Of the first NaN of the process, and not of a later one.
   const bool known = from && std::abs(from->step - loss.bad_step) <= 1;
-  const bool by_weights = known && from->origin == "weights";
-  if (known && !by_weights) {
+  // What such weights, or an overflow, come from says more than where it showed first.
+  const bool later =
+      known && (from->origin == "weights" || (from->origin == "operation" && from->undefined <= 0));
+  if (known && !later) {
     if (LossCause origin = ExplainOrigin(loss, *from); !origin.cause.empty()) return origin;
   }
   const auto& gradient = captured.bad_gradient();
@@ -139,7 +141,7 @@ LossCause ExplainNotFinite(const LossView& loss, const TrainingFacts& facts,
         fmt::format("{} and look whether the first 100 steps go down.",
                     Lower(std::isfinite(loss.peak_rate) ? loss.peak_rate : rates.now()))};
   }
-  if (by_weights) {
+  if (later) {
     if (LossCause origin = ExplainOrigin(loss, *from); !origin.cause.empty()) return origin;
   }
   if (!before) {

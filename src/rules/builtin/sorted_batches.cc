@@ -45,7 +45,9 @@ class SortedBatches final : public LoopRule<Process> {
       TakeBack(process, "");
       return;
     }
-    Incident incident = BeginAt(0, event.time_ns, Severity::kHigh);
+    // Two classes that take turns are often meant so: a discriminator's real and made samples.
+    Incident incident =
+        BeginAt(0, event.time_ns, classes > 2 ? Severity::kHigh : Severity::kMedium);
     incident.message = "Each batch holds samples of a single class";
     incident.cause = fmt::format(
         "{:.0f} of {:.0f} batches that were looked at, of {:.0f} samples each, had labels of a "
@@ -80,7 +82,8 @@ const RuleDesc kSortedBatchesDesc{
     .formula =
         "Events `loss.labels`: of at least min_batches batches, of at least 8 samples each, "
         "one_class_share had labels of a single class, and at least two classes had such batches. "
-        "High. Over where a later event says otherwise, and where the process ends.",
+        "High, of two classes medium. Over where a later event says otherwise, and where the "
+        "process ends.",
     .how_to_fix = "Shuffle the samples: shuffle=True in the DataLoader.",
     .table_mask = store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kEvents),
     .wrong_result = true,

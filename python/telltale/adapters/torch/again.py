@@ -6,6 +6,7 @@ which is done again with the same result can be told from random transforms.
 from __future__ import annotations
 
 import json
+import sys
 import zlib
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,9 @@ _MOST_PARTS = 64
 # In a process. A process that looks at 16 items has seen each four times by then.
 _MOST_LOOKS = 64
 
+# A view whose elements do not lie one after the other is copied to be read: up to so many bytes.
+_MOST_COPIED = 16 << 20
+
 _torch: Any = None
 _looks = 0
 
@@ -29,6 +33,8 @@ class _UnknownError(Exception):
 def _array(data: Any, known: int) -> tuple[int, int]:
     """Checksum and bytes of a numpy array."""
     known = zlib.crc32(f"{data.dtype}{data.shape}".encode(), known)
+    if not data.flags.c_contiguous and data.nbytes > _MOST_COPIED:
+        raise _UnknownError
     flat = data.reshape(-1)
     step = max(1, flat.nbytes // _MOST_BYTES)
     return zlib.crc32(flat[::step].tobytes(), known), int(data.nbytes)
@@ -45,8 +51,14 @@ def _digest(item: Any, known: int = 0, depth: int = 3) -> tuple[int, int]:
     if module == "numpy":
         if kind.__name__ == "ndarray" and item.dtype.kind in "biufc":
             return _array(item, known)
+        # Of arrays of objects the user's own code would make the text.
+        if not isinstance(item, sys.modules["numpy"].generic) or item.dtype.kind not in "biufcSUMm":
+            raise _UnknownError
         return zlib.crc32(repr(item).encode(), known), 8
     if module == "PIL":
+        # One that is not loaded yet would be by this.
+        if getattr(item, "fp", None) is not None:
+            raise _UnknownError
         data = item.tobytes()
         return zlib.crc32(f"{item.mode}{item.size}".encode(), zlib.crc32(data, known)), len(data)
     if kind in (bytes, bytearray):

@@ -260,7 +260,9 @@ class Walk:
             return
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for key, each in list(pairs):
-            waiting.append((f"{name}[{str(key)[:40]}]", each, depth + 1, data_set))
+            # Of any other key the text would be made by the user's own code.
+            text = str(key)[:40] if type(key) in (str, int, bool, float) else type(key).__name__
+            waiting.append((f"{name}[{text}]", each, depth + 1, data_set))
 
 
 def digest(array: Array) -> int | None:

@@ -238,8 +238,10 @@ def _tell(profile: _Profile) -> None:
 
 def _begin() -> int:
     global _running
-    if time.monotonic_ns() < _pause_until or sys.getprofile() is not None:
-        return 0  # Too soon, or somebody's profiler is at work.
+    if time.monotonic_ns() < _pause_until or sys.getprofile() is not None or "yappi" in sys.modules:
+        return 0  # Too soon, or somebody's profiler is at work; yappi's is not shown.
+    if _running is not None:
+        return 0  # In another thread.
     _running = _Profile()
     sys.setprofile(_running)
     return 1

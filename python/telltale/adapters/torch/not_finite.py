@@ -118,8 +118,18 @@ def _undefined(node: Any) -> dict[str, Any] | None:
     if values is None or not isinstance(values, _torch.Tensor) or not tensors.is_plain_here(values):
         return None
     values = values.detach()
-    if operation in ("Log", "Log2", "Log10", "Sqrt", "Rsqrt", "Pow"):
-        wrong = values < 0 if operation in ("Sqrt", "Pow") else values <= 0
+    if operation in ("Log", "Log2", "Log10", "Rsqrt"):
+        wrong = values <= 0
+    elif operation == "Sqrt":
+        wrong = values < 0
+    elif operation == "Pow":
+        exponent = loss_function.saved_of(node, "exponent")
+        if not isinstance(exponent, (int, float)):
+            return None
+        whole = float(exponent).is_integer()
+        wrong = (values == 0) if whole and exponent < 0 else values < 0
+        if whole and exponent >= 0:
+            return None
     elif operation in ("Div", "Reciprocal"):
         wrong = values == 0
     elif operation == "Log1p":

@@ -19,6 +19,7 @@ _ROWS_A_LEAF = 4
 _FEW_ROWS = 5
 _MAX_TREES = 2_000
 _MAX_ROW_TREES = 1_000_000
+_MAX_NODES = 1_000_000
 
 
 def facts(booster: Any, rows: int, evaluated: Any, given: dict[str, Any]) -> dict[str, Any] | None:
@@ -29,14 +30,30 @@ def facts(booster: Any, rows: int, evaluated: Any, given: dict[str, Any]) -> dic
         return None
     if not _DEFAULT_DEPTH < depth < 64 or rows > _MAX_TRAIN_ROWS or rows >= _ROWS_A_LEAF * 2**depth:
         return None
+    # What reading the trees costs grows with their nodes: it is bounded before any of it is read.
+    in_round = _trees_in_round(given)
+    nodes = min(2 ** (depth + 1), 2 * rows)
+    if in_round * nodes > _MAX_NODES:
+        return None
     found: dict[str, Any] = {"max_depth": depth, "rows": rows, "few_rows": _FEW_ROWS}
     leaves, few, deepest = _first_round(booster, rows)
     found.update(leaves=leaves, few=few, deepest=deepest)
-    if evaluated is not None:
+    trees = in_round * int(booster.num_boosted_rounds())
+    if evaluated is not None and trees <= _MAX_TREES and trees * nodes <= _MAX_NODES:
         cut = _cut(booster, evaluated, depth // 2, str(given.get("objective", "")))
         if cut:
             found.update(cut)
     return found
+
+
+def _trees_in_round(given: dict[str, Any]) -> int:
+    def number(name: str) -> int:
+        try:
+            return max(1, int(given.get(name, 1)))
+        except (TypeError, ValueError):
+            return 1
+
+    return number("num_class") * number("num_parallel_tree")
 
 
 def _first_round(booster: Any, rows: int) -> tuple[int, int, int]:
