@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Most recordings are a few seconds long, one in twenty-five is an hour long. The data set unpacks the whole recording and then
+"""Most recordings are a few seconds long, one in twenty-five is two hours long. The data set unpacks the whole recording and then
 takes one second of it. Each batch with a long recording in it stops the training for a long moment; the other batches come at once."""
 
 import os
@@ -40,7 +40,7 @@ def record(path, seconds, tone):
 class Recordings(Dataset):
     def __init__(self, count=150):
         self.tones = rng.integers(0, 6, count)
-        self.seconds = [3600 if i % 25 == 7 else int(rng.integers(2, 6)) for i in range(count)]
+        self.seconds = [7200 if i % 25 == 7 else int(rng.integers(2, 6)) for i in range(count)]
         self.paths = [os.path.join(folder, f"{i}.rec") for i in range(count)]
         self.tables = [record(p, s, t) for p, s, t in zip(self.paths, self.seconds, self.tones)]
 
