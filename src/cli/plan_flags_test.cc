@@ -158,7 +158,7 @@ TEST(RuleNeeds, WhatIsNamedIsAskedFor) {
     }
     return names;
   };
-  // What the default rules need is asked for by nobody's name.
+  // What the default rules need does not count as asked for by name.
   EXPECT_EQ(asked(PlanOfRun({})), "");
   EXPECT_EQ(asked(PlanOfRun({.level = "all"})), "");
   EXPECT_EQ(asked(PlanOfRun({.collect = {"outputs:interval=5"}})), "outputs");

@@ -62,7 +62,7 @@ struct SkippedReason {
 std::vector<SkippedReason> SkippedReasons(const analysis::Summary& summary);
 /// What the report cannot say: gaps, drops, no data, salvage; one sentence each.
 std::vector<std::string> Unknowns(const RunData& data);
-/// "Not for this run: HostSync: no GPU was seen.": rules that the run is none for, by why.
+/// "Not for this run: HostSync: no GPU was seen.": rules that do not apply to the run, by reason.
 std::vector<std::string> NotApplicableWords(const RunData& data);
 /// "Initialization 2.10 s (12 %), training loop 14.0 s (80 %), finalization 1.40 s (8 %)."; empty
 /// where nothing is known of it.

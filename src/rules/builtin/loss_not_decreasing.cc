@@ -333,7 +333,7 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     if (scalar.rate) {
       OnLearningRate(row);
     } else if (scalar.skipped) {
-      // What the loss of this step is, nobody trained.
+      // The optimizer did not train with the loss of this step.
       ProcessOf(row).fits.SeeSkipped(row.step);
       for (auto& [name, series] : ProcessOf(row).series) {
         if (series.step != row.step) continue;
@@ -921,7 +921,8 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
       const auto patience = static_cast<std::int64_t>(patience_blocks_ * num_steps_);
       return steps >= std::max(patience, since / 10);
     };
-    // Captures say more than a rate: one group of the optimizer may have another that nobody told.
+    // Captures say more than a rate: another group of the optimizer may have a rate that was not
+    // recorded.
     if (rates.spent() && stale && lasts(rates.spent()->step) &&
         !series.process->captured.MovedSince(rates.spent()->step)) {
       TrainingMoment since = *rates.spent();

@@ -85,7 +85,7 @@ class LossTraces {
       return;
     }
     if (row.name == kSkipped) {
-      // The optimizer did not take this step: what its loss is, nobody trained.
+      // The optimizer skipped this step, so nothing was trained with its loss.
       of->fits.SeeSkipped(row.step);
       for (auto& [name, waiting] : of->traces) {
         if (waiting.point.step == row.step) waiting.count = 0;
