@@ -144,9 +144,10 @@ class FetchHolders {
     }
     return top;
   }
-  /// What waits for locks, where that is a good part of all: who holds one lets others wait.
+  /// What waits for a lock that workers share, where that is a good part of all: who holds one lets
+  /// others wait.
   Holder Locks() const {
-    for (const char* const library : {"fcntl", "threading"}) {
+    for (const char* const library : {"fcntl", "multiprocessing.Lock"}) {
       const auto found = ns_.find(library);
       if (found == ns_.end() || found->second.ns < kLocks * all_ns_) continue;
       return HolderOf(found->first, found->second);

@@ -29,6 +29,9 @@ constexpr std::string_view kChunks =
 constexpr std::string_view kFiles =
     "Read few large files in place of many small ones, each in one call, and keep what is read "
     "again in memory.";
+constexpr std::string_view kThread =
+    "Find what the thread that it waits for does (a lock, a queue, a pool of the dataset's own): "
+    "each worker has such a thread of its own.";
 constexpr std::string_view kLock =
     "Workers that share a lock work one at a time: read without it where nothing is written, or "
     "give each worker its own handle, opened at its first item.";
@@ -114,11 +117,12 @@ constexpr LoaderCure kCures[] = {
      .cure = kLock,
      .waits = true,
      .locks = true},
-    {.library = "threading",
-     .does = "it waits for a lock or a thread",
+    {.library = "multiprocessing.Lock",
+     .does = "it waits for a lock that processes share",
      .cure = kLock,
      .waits = true,
      .locks = true},
+    {.library = "threading", .does = "it waits for a thread", .cure = kThread, .waits = true},
     {.library = "requests", .does = "it waits for a server", .cure = kServer, .waits = true},
     {.library = "urllib", .does = "it waits for a server", .cure = kServer, .waits = true},
     {.library = "urllib3", .does = "it waits for a server", .cure = kServer, .waits = true},

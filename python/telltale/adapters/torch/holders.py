@@ -22,14 +22,14 @@ _KNOWN = frozenset(
     "pandas PIL cv2 numpy scipy skimage torchaudio librosa soundfile h5py zarr lmdb sqlite3 pyarrow polars requests "
     "urllib urllib3 http socket ssl boto3 botocore s3fs fsspec gcsfs zipfile tarfile gzip bz2 lzma zlib pickle json re "
     "csv xml tokenizers transformers spacy nltk threading fcntl subprocess imageio decord av nibabel pydicom rasterio "
-    "torch.load numpy.load".split()
+    "torch.load numpy.load multiprocessing.Lock".split()
 )
 # Modules of C, by the name under which a user knows them.
 _NAMES = {
     "_socket": "socket",
     "_ssl": "ssl",
     "_thread": "threading",
-    "_multiprocessing": "threading",
+    "_multiprocessing": "multiprocessing",
     "_pickle": "pickle",
     "_json": "json",
     "_sre": "re",
@@ -51,8 +51,16 @@ _MOST_PROFILES = 16
 _LEAST_PAUSE_NS = 2_000_000_000
 _PAUSE_FACTOR = 200
 _EVENT_NS = 1500
+# A stretch at least so long may hold time in which another program had the core.
+_CROWDED_NS = 500_000
 # Functions that are a cause of their own, by library and name.
-_FUNCTIONS = {("torch", "load"): "torch.load", ("numpy", "load"): "numpy.load"}
+_FUNCTIONS = {
+    ("torch", "load"): "torch.load",
+    ("numpy", "load"): "numpy.load",
+    # Locks that processes share; a lock of threading is of one process, and other workers do not wait for it.
+    ("multiprocessing", "__enter__"): "multiprocessing.Lock",
+    ("multiprocessing", "acquire"): "multiprocessing.Lock",
+}
 _WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 
 _package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
@@ -99,7 +107,6 @@ class _Frame:
 class _Profile:
     def __init__(self) -> None:
         self.events = 0
-        self.began = self.last = time.perf_counter_ns()
         self.stack: list[_Frame] = [_Frame(("", ""), ("", 0), False, "")]
         # By owner, then by the user's line: nanoseconds.
         self.time: dict[tuple[tuple[str, str], tuple[str, int]], int] = {}
@@ -107,6 +114,23 @@ class _Profile:
         self.inner: dict[tuple[str, str], int] = {}
         self.globals: dict[str, Any] = {}
         self.libraries: dict[CodeType, str] = {}
+        try:
+            self.schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self.schedstat = -1  # The kernel keeps none.
+        self.queued = self._queued()
+        self.began = self.last = time.perf_counter_ns()
+
+    def close(self) -> None:
+        if self.schedstat >= 0:
+            os.close(self.schedstat)
+            self.schedstat = -1
+
+    def _queued(self) -> int:
+        """Nanoseconds that this thread has waited for a core."""
+        if self.schedstat < 0:
+            return 0
+        return int(os.pread(self.schedstat, 128, 0).split()[1])
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
         try:
@@ -114,7 +138,11 @@ class _Profile:
             self.events += 1
             # What has passed until a call is the caller's, at its line.
             caller = frame.f_back if event == "call" else None
-            self._charge(frame if caller is None else caller, now - self.last)
+            took = now - self.last
+            if took >= _CROWDED_NS:
+                before, self.queued = self.queued, self._queued()
+                took = max(0, took - (self.queued - before))
+            self._charge(frame if caller is None else caller, took)
             if event == "call":
                 self.stack.append(self._called(frame))
             elif event == "c_call":
@@ -175,7 +203,8 @@ class _Profile:
             frame = sys._getframe(2)
             line = (frame.f_code.co_filename, frame.f_lineno)
         if owner[0] not in _KNOWN and library not in ("builtins", "NoneType"):
-            owner = (library, getattr(function, "__name__", ""))
+            name = getattr(function, "__name__", "")
+            owner = (_FUNCTIONS.get((library, name), library) if parent.own else library, name)
         return _Frame(owner, line, False, library if library in _KNOWN else parent.inner, True)
 
 
@@ -254,6 +283,7 @@ def _end() -> int:
         return 0
     if sys.getprofile() is profile:
         sys.setprofile(None)
+    profile.close()
     _profiles += 1
     cost = profile.events * _EVENT_NS
     _pause_until = time.monotonic_ns() + max(_LEAST_PAUSE_NS, _PAUSE_FACTOR * cost)
