@@ -163,7 +163,10 @@ PyObject* LossForward(PyObject* self, PyObject* const* args, std::size_t nargsf,
   tt_phase_end(TT_PHASE_FORWARD);
   if (result != nullptr && AnythingDue()) TellLossModule({args, nargsf, kwnames}, result);
   // With a gradient it is read at backward; without one it is an evaluation's.
-  if (result != nullptr && !g_last_forward_trains && !GradEnabled()) TakeEvalLoss(result);
+  if (result != nullptr && !g_last_forward_trains && !GradEnabled()) {
+    TakeEvalLoss(result);
+    if (ArgCount(nargsf) == 3) LoopEvalLoss(args[0], args[1], args[2]);
+  }
   return result;
 }
 
@@ -759,6 +762,9 @@ PyObject* Loss(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
     return result;
   }
   if (Py_TYPE(result) == g_adapter.tensor_type) TakeEvalLoss(result);
+  if (ArgCount(nargsf) >= 2) {
+    LoopEvalLoss(reinterpret_cast<HookObject*>(self)->original, args[0], args[1]);
+  }
   return result;
 }
 

@@ -18,6 +18,7 @@ struct Looks {
   PyObject* on_loss_function = nullptr;  ///< (tensor, scaled: bool) a backward begins
   PyObject* on_backward = nullptr;       ///< () likewise
   PyObject* on_not_finite = nullptr;     ///< (tensor) a backward begins from a NaN or Inf
+  PyObject* on_eval_loss = nullptr;      ///< (function or module, input, target) of an evaluation
   PyObject* on_scheduler = nullptr;      ///< (scheduler, number, calls, epoch given: bool)
   PyObject* on_graph = nullptr;          ///< (result) a root's forward with gradients has ended
 };
@@ -30,7 +31,11 @@ constexpr std::uint64_t kModeEvery = 16;
 constexpr std::uint64_t kGraphsInARow = 4;
 constexpr std::uint64_t kGraphsEveryNs = 200'000'000;
 /// A prime: of several losses that take turns it meets each.
-constexpr std::uint64_t kLossEvery = 61;
+constexpr std::uint64_t kLossEvery = 31;
+/// Of steps that take long each that comes so much later than the last look.
+constexpr std::uint64_t kLossAfterNs = 200'000'000;
+/// An evaluation often has a round number of batches: each 10th of them would be the same ones.
+constexpr std::uint64_t kEvalEvery = 7;
 
 PyObject* None() {
   Py_INCREF(Py_None);
@@ -66,6 +71,7 @@ std::array<Candidate, 4> g_candidates;
 struct alignas(64) Hot {
   std::size_t candidates = 0;
   std::uint64_t optimizer_steps = 0, backwards = 0, retained = 0;
+  std::uint64_t looked = 0;  ///< When a loss was looked at last.
   bool mode_due = true;
   std::uint64_t graphs_left = 0, graphs_due = 0;
 };
@@ -93,6 +99,7 @@ void ForgetCandidates() {
 
 std::uint64_t g_retained_told = 0;
 bool g_not_finite_told = false;
+std::uint64_t g_eval_losses = 0;
 
 bool KeepsGraph(const CallArguments& call) {
   const std::size_t count = ArgCount(call.nargsf);
@@ -166,6 +173,7 @@ PyObject* ConfigureLoop(PyObject*, PyObject*, PyObject* kwargs) {
       {"on_loss_function", &g_looks.on_loss_function},
       {"on_backward", &g_looks.on_backward},
       {"on_not_finite", &g_looks.on_not_finite},
+      {"on_eval_loss", &g_looks.on_eval_loss},
       {"on_scheduler", &g_looks.on_scheduler},
       {"on_graph", &g_looks.on_graph},
   };
@@ -223,9 +231,12 @@ void LoopBackward(const CallArguments& call, bool scaled) {
   if (KeepsGraph(call)) [[unlikely]] {
     if (g_hot.retained++ == 0) TellRetained();
   }
-  if (seen >= kFirstLooks && seen % kLossEvery != 0) return;
-  Call(g_looks.on_backward, "on_backward", {});
   if (ArgCount(call.nargsf) == 0) return;
+  const std::uint64_t now = tt_now();
+  const bool often = seen >= kFirstLooks && seen % kLossEvery != 0;
+  if (often && now - g_hot.looked < Ticks(kLossAfterNs)) [[likely]] return;
+  g_hot.looked = now;
+  Call(g_looks.on_backward, "on_backward", {});
   Call(g_looks.on_loss_function, "on_loss_function",
        {call.args[0], scaled ? Py_True : Py_False, nullptr, nullptr});
 }
@@ -234,6 +245,12 @@ void LoopNotFinite(PyObject* tensor) {
   if (g_not_finite_told) return;
   g_not_finite_told = true;
   Call(g_looks.on_not_finite, "on_not_finite", {tensor, nullptr, nullptr, nullptr});
+}
+
+void LoopEvalLoss(PyObject* called, PyObject* input, PyObject* target) {
+  const std::uint64_t seen = g_eval_losses++;
+  if (seen >= kFirstLooks && seen % kEvalEvery != 0) return;
+  Call(g_looks.on_eval_loss, "on_eval_loss", {called, input, target, nullptr});
 }
 
 void LoopOptimizer(PyObject* optimizer) {
@@ -295,6 +312,7 @@ void ForgetLoop() {
   g_hot = {};
   g_retained_told = 0;
   g_not_finite_told = false;
+  g_eval_losses = 0;
 }
 
 PyMethodDef g_torch_loop_functions[] = {

@@ -24,6 +24,8 @@ void LoopForwardEnded(PyObject* result);
 void LoopBackward(const CallArguments& call, bool scaled);
 /// A backward begins from this tensor, whose value is NaN or Inf. The adapter looks at the first.
 void LoopNotFinite(PyObject* tensor);
+/// The loss of an evaluation was computed, by a function or a module.
+void LoopEvalLoss(PyObject* called, PyObject* input, PyObject* target);
 /// An optimizer begins its step, its gradients made.
 void LoopOptimizer(PyObject* optimizer);
 /// A scheduler has stepped.

@@ -14,6 +14,7 @@ from ... import _session
 from ..._native import note, probe
 from . import (
     again,
+    batches,
     comm,
     compiles,
     copies,
@@ -60,6 +61,7 @@ _PARTS = (
     optim,
     optimizer_parameters,
     loop_mode,
+    batches,
     loss_function,
     not_finite,
     debug_modes,

@@ -43,31 +43,34 @@ class _Here:
 
 
 class Arriving:
-    """Single values on their way from a device, at most so many."""
+    """Single values, or lists of them, on their way from a device, at most so many."""
 
-    def __init__(self, most: int, late: str) -> None:
-        """`late`: what those are counted as that have not arrived at the end, or find no room."""
+    def __init__(self, most: int, late: str | None) -> None:
+        """`late`: what those are counted as that have not arrived at the end, or find no room; None: they are not
+        counted.
+        """
         self._most = most
         self._late = late
         # (event that ends the copy, pinned copy, what it is told to)
-        self._pending: deque[tuple[Any, Any, Callable[[float], None]]] = deque()
+        self._pending: deque[tuple[Any, Any, Callable[[Any], None]]] = deque()
 
     def has_room(self) -> bool:
         """Whether one more may be put. Counted where not."""
         if len(self._pending) < self._most:
             return True
-        probe.count_skipped(self._late, 1)
+        if self._late is not None:
+            probe.count_skipped(self._late, 1)
         return False
 
-    def put(self, event: Any, copy: Any, tell: Callable[[float], None]) -> None:
-        """`tell` is called with the value of the copy, once the event says that it is there."""
+    def put(self, event: Any, copy: Any, tell: Callable[[Any], None]) -> None:
+        """`tell` is called with the value of the copy, or its values, once the event says that it is there."""
         self._pending.append((event, copy, tell))
 
     def drain(self) -> None:
         """Tells those that have arrived."""
         while self._pending and self._pending[0][0].query():
             _, copy, tell = self._pending.popleft()
-            tell(copy.item())
+            tell(copy.tolist())
 
     def _all_arrived(self) -> bool:
         self.drain()
@@ -78,7 +81,7 @@ class Arriving:
         try:
             device.await_last(self._all_arrived)
         finally:
-            if self._pending:
+            if self._pending and self._late is not None:
                 probe.count_skipped(self._late, len(self._pending))
             self.leak()
 
@@ -119,11 +122,14 @@ def _after_fork() -> None:
 
 def _start_copy(tensor: Any) -> tuple[Any, Any] | None:
     """The event that ends the copy of one element on a CUDA device, and the copy; None: it cannot be copied."""
-    if not tensor.is_cuda:
-        return None
+    return start_copy(tensor.detach().reshape(())) if tensor.is_cuda else None
+
+
+def start_copy(tensor: Any) -> tuple[Any, Any]:
+    """The event that ends the copy of a tensor on a CUDA device, and the copy."""
     # The default device or tensor type may be the user's CUDA device.
-    copy = _torch.empty((), dtype=tensor.dtype, device="cpu", pin_memory=True)
-    copy.copy_(tensor.detach().reshape(()), non_blocking=True)
+    copy = _torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="cpu", pin_memory=True)
+    copy.copy_(tensor, non_blocking=True)
     done = _torch.cuda.Event()
     done.record(_torch.cuda.current_stream(tensor.device))
     return done, copy

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..._native import probe
 from ..._session import on_wake
-from . import events, tensors
+from . import batches, events, tensors
 from .hooking import SEEN, hook
 
 _MAX_EVENTS = 16
@@ -250,9 +250,9 @@ def _chain(node: Any, operations: tuple[str, ...]) -> Any:
     return node
 
 
-def _find(root: Any, scaled: bool) -> dict[str, Any] | None:
-    """The first loss from the root on, and how it goes into what goes backward. `scaled`: the first node is a gradient
-    scaler's.
+def _find(root: Any, scaled: bool) -> tuple[dict[str, Any], Any] | None:
+    """The first loss from the root on, how it goes into what goes backward, and its node. `scaled`: the first node is a
+    gradient scaler's.
     """
     # (node, nothing else was added, it was multiplied)
     waiting = deque([(root, True, False)])
@@ -263,7 +263,7 @@ def _find(root: Any, scaled: bool) -> dict[str, Any] | None:
         operation = operation_of(node)
         facts = _of_node(node, operation) if operation in _FUNCTIONS else _by_hand(node, operation)
         if facts is not None:
-            return {**facts, "alone": alone, "scaled": times}
+            return {**facts, "alone": alone, "scaled": times}, node
         given = inputs_of(node)
         if operation in _SCALES:
             times = times or not (scaled and node is root)
@@ -287,11 +287,19 @@ def on_loss_function(tensor: Any, scaled: bool) -> None:
     if type(tensor) is not tensors.tensor_type or tensor.grad_fn is None:
         return
     with tensors.undisturbed():
-        facts = _find(tensor.grad_fn, scaled)
-    if facts is None:
+        found = _find(tensor.grad_fn, scaled)
+        if not uses_saved_hooks():
+            if found is not None:
+                facts, node = found
+                given, target = saved_of(node, "self"), saved_of(node, "target")
+                if given is not None and target is not None:
+                    batches.count_classes(facts["function"], given, target, *probe.current())
+            batches.look(tensor.grad_fn, saved_of)
+    if found is None or len(_told) >= _MAX_EVENTS:
         return
+    facts, _ = found
     key = _key(facts)
-    if key in _told or len(_told) >= _MAX_EVENTS:
+    if key in _told:
         return
     _told.add(key)
     events.emit("loss.function", facts["function"], facts)

@@ -300,6 +300,11 @@ _WAYS: dict[int, Callable[[Any, int, int], bool]] = {
 }
 
 
+def plain_types() -> tuple[type, ...]:
+    """Of tensors that are read as they are."""
+    return _plain
+
+
 def add_type(kind: type) -> None:
     """A subclass of Parameter that is one in all but name: its tensors are read as they are."""
     global _plain
