@@ -60,8 +60,9 @@ int Show(const std::string& name, bool json, bool markdown) {
     }
     if (!desc.captures.empty()) Print("\nWhat it needs of tensors\n");
     for (const auto& need : desc.captures) {
-      Print("  {:<22} {}, each {}{}\n", need.collection, need.take, rules::StepsOf(need),
-            need.include.empty() ? "" : fmt::format(", names with {}", need.include));
+      Print("  {:<22} {}, each {}{}{}\n", need.collection, need.take, rules::StepsOf(need),
+            need.include.empty() ? "" : fmt::format(", names with {}", need.include),
+            need.asked_only ? ", only where the rule is named" : "");
     }
     if (!desc.example.empty()) Print("\nExample\n  {}\n", desc.example);
     Print("\nWhat to do\n  {}\n", desc.how_to_fix);

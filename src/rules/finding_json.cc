@@ -34,9 +34,10 @@ std::string Tables(std::uint32_t mask) {
 std::string Needs(const RuleDesc& desc) {
   std::string out;
   for (const CaptureNeed& need : desc.captures) {
-    out += fmt::format("{}`{}` ({}, each {}{})", out.empty() ? " Of tensors: " : ", ",
+    out += fmt::format("{}`{}` ({}, each {}{}{})", out.empty() ? " Of tensors: " : ", ",
                        need.collection, need.take, StepsOf(need),
-                       need.include.empty() ? "" : fmt::format(", names with `{}`", need.include));
+                       need.include.empty() ? "" : fmt::format(", names with `{}`", need.include),
+                       need.asked_only ? ", only where the rule is named" : "");
   }
   return out.empty() ? out : out + ".";
 }
@@ -132,7 +133,8 @@ nlohmann::ordered_json ToJson(const RuleDesc& desc) {
                         {"take", need.take},
                         {"interval", need.interval},
                         {"eval_interval", need.eval_interval},
-                        {"include", need.include}});
+                        {"include", need.include},
+                        {"asked_only", need.asked_only}});
   }
   return {{"name", desc.name},
           {"family", Name(desc.family)},

@@ -48,6 +48,9 @@ struct CaptureNeed {
   /// "{parameter}": the text of that parameter. Empty: what the collection's name says.
   std::string_view include = {};
   std::uint32_t eval_interval = 0;  ///< The same of EVAL steps; 0: it needs none of them.
+  /// Only where somebody names the rule: it costs more than a default may, and the rule judges
+  /// what is recorded in any case without it.
+  bool asked_only = false;
 };
 
 /// Which of SageMaker Debugger's lists a rule comes from, or our own.
@@ -106,7 +109,7 @@ struct RuleDesc {
   std::span<const CaptureNeed> captures = {};  ///< None: it reads what is recorded in any case.
   Family family = Family::kOwn;
   /// Runs where nobody asked. Off: it needs parameters or tensors that only the user can name, or
-  /// what it needs costs more than a default may.
+  /// can judge nothing without what costs more than a default may (CaptureNeed::asked_only).
   bool by_default = true;
   /// A training that has it, in a sentence or a few lines of code; for the page of the rule.
   std::string_view example = {};

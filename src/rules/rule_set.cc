@@ -438,8 +438,8 @@ void AddNeeds(const std::string& rule, const CaptureNeed& need, const Parameters
   const std::string include = WithOurNames(Filled(need.include, parameters));
   if (need.collection.empty()) {
     if (!include.empty()) {
-      out->push_back(
-          {rule, rule, include, std::string(need.take), need.interval, need.eval_interval});
+      out->push_back({rule, rule, include, std::string(need.take), need.interval,
+                      need.eval_interval, need.asked_only});
     }
     return;
   }
@@ -452,7 +452,7 @@ void AddNeeds(const std::string& rule, const CaptureNeed& need, const Parameters
     while (name.ends_with(' ')) name.remove_suffix(1);
     if (name.empty()) continue;
     out->push_back({rule, std::string(name), include, std::string(need.take), need.interval,
-                    need.eval_interval});
+                    need.eval_interval, need.asked_only});
   }
 }
 
@@ -475,8 +475,11 @@ std::vector<Need> NeedsOf(const RuleSet& set) {
   const auto specs = Resolve(set);
   if (!specs.ok()) return out;
   for (const RuleSpec& spec : *specs) {
-    std::vector<Need> needs = NeedsOf(spec);
-    std::move(needs.begin(), needs.end(), std::back_inserter(out));
+    const bool asked = std::any_of(set.rules.begin(), set.rules.end(),
+                                   [&](const RuleSpec& named) { return named.name == spec.name; });
+    for (Need& need : NeedsOf(spec)) {
+      if (asked || !need.asked_only) out.push_back(std::move(need));
+    }
   }
   return out;
 }

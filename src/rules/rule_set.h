@@ -86,10 +86,12 @@ struct Need {
   std::string take;                 ///< "statistics", ...
   std::uint32_t interval = 100;     ///< Of TRAIN steps.
   std::uint32_t eval_interval = 0;  ///< Of EVAL steps; 0: it needs none of them.
+  bool asked_only = false;
 };
 /// What one rule needs captured; nothing where it is none of the built-in ones.
 std::vector<Need> NeedsOf(const RuleSpec& spec);
-/// What the rules of a set need captured. REQUIRES: Resolve(set) is ok.
+/// What the rules of a set need captured; of a rule that nobody names without what is captured only
+/// where somebody does. REQUIRES: Resolve(set) is ok.
 std::vector<Need> NeedsOf(const RuleSet& set);
 
 }  // namespace telltale::rules

@@ -116,5 +116,19 @@ TEST(RuleSetTest, WhatARuleIsAskedAboutIsCaptured) {
   }
 }
 
+TEST(RuleSetTest, WhatCostsTooMuchForADefaultIsCapturedWhereTheRuleIsNamed) {
+  const auto needs_labels = [](const RuleSet& set) {
+    const std::vector<Need> needs = NeedsOf(set);
+    return std::any_of(needs.begin(), needs.end(),
+                       [](const Need& need) { return need.collection == "labels"; });
+  };
+  RuleSet set;
+  EXPECT_FALSE(needs_labels(set));
+  const auto spec = ParseRule("Confusion");
+  ASSERT_TRUE(spec.ok()) << spec.status().message();
+  set.rules.push_back(*spec);
+  EXPECT_TRUE(needs_labels(set));
+}
+
 }  // namespace
 }  // namespace telltale::rules
