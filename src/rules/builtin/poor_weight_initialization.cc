@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PoorWeightInitialization: the weights begin so that layers hardly learn.
+// PoorWeightInitialization: the weights begin so that layers hardly learn, or far too large.
 //
 // As in SageMaker Debugger's rule of this name, in the first steps: variances that differ from
 // layer to layer, gradients that are nearly all the same, a loss that does not fall. A loss alone
@@ -7,6 +7,10 @@
 // it says nothing of weights. Nor are weights alone: the initialization that PyTorch gives to a
 // plain network has variances that differ more than tenfold, and it trains well. So both are
 // needed: what the first captures show, and a loss that does not fall in the steps after them.
+//
+// Weights that are far too large show in what is recorded in any case. Their size alone is no
+// defect either (a normalization behind them takes it away, pretrained ones are as they are): a
+// loss far above that of guessing has to go with it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,6 +31,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
 #include "rules/builtin/training_facts.h"
+#include "rules/builtin/weight_scale.h"
 #include "rules/registry.h"
 #include "rules/tensor_pattern.h"
 
@@ -45,13 +50,21 @@ constexpr ParameterDesc kParameters[] = {
      "Distance of the 5th and 95th percentile of a gradient below which it is too narrow."},
     {"patience", 5, "steps", "Steps without a lower loss after which it counts as not falling."},
     {"steps", 10, "steps", "So many first steps are looked at."},
+    {"largest_scale", 10, "",
+     "Standard deviation of a weight, by that of Kaiming's initialization, above which it is too "
+     "large."},
 };
 
 constexpr CaptureNeed kCaptures[] = {
-    {"activations", "statistics", 100},
+    {"weights", "statistics", 100},
+    {"biases", "statistics", 100},
     {"gradients", "statistics", 100},
-    {"gradients", "histogram", 100},
-    {"", "statistics", 100, "{activation_inputs_regex}"},
+    {.collection = "activations", .take = "statistics", .asked_only = true},
+    {.collection = "gradients", .take = "histogram", .asked_only = true},
+    {.collection = "",
+     .take = "statistics",
+     .include = "{activation_inputs_regex}",
+     .asked_only = true},
 };
 
 constexpr std::string_view kPrefix = "gradient/";
@@ -64,6 +77,8 @@ constexpr double kFallen = 0.1;
 /// noise.
 constexpr double kFalls = 0.02;
 constexpr std::size_t kFirstLosses = 10;
+/// A loss is far above that of guessing where it is so many times as high.
+constexpr double kFarAbove = 5;
 constexpr std::size_t kNewestLosses = 20;
 /// Steps in which a loss of good weights falls; of a run that ends sooner, the fewest that tell.
 constexpr std::int64_t kPatienceSteps = 100;
@@ -87,7 +102,8 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
         threshold_(p.Get("threshold")),
         range_(p.Get("distribution_range")),
         patience_(std::max<std::int64_t>(1, p.GetInt("patience"))),
-        steps_(std::max<std::int64_t>(1, p.GetInt("steps"))) {}
+        steps_(std::max<std::int64_t>(1, p.GetInt("steps"))),
+        largest_scale_(p.Get("largest_scale")) {}
 
   bool Wants(const Series& series) override {
     const Kind kind = KindOf(series);
@@ -108,7 +124,10 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     } else if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == "TRAIN") OnStep(*step, record.writer, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
-      if (event->kind == "process.exit") {
+      if (event->kind == "loss.function") {
+        Process* process = Find(*event, record.writer, reporter);
+        if (process != nullptr && !process->judged) process->facts.See(*event);
+      } else if (event->kind == "process.exit") {
         processes_.End(*event, record.writer, [&](Process* process) { End(process, reporter); });
       }
     }
@@ -121,7 +140,16 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
   bool has_data() const override { return has_data_; }
 
  private:
-  enum class Kind : std::uint8_t { kNone, kInput, kOutput, kGradient, kLoss, kRate };
+  enum class Kind : std::uint8_t {
+    kNone,
+    kInput,
+    kOutput,
+    kGradient,
+    kWeight,
+    kBias,
+    kLoss,
+    kRate
+  };
 
   struct Found {
     std::string name;
@@ -140,6 +168,10 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     double best_loss = 0;
     std::int64_t worse_in_row = 0;
     bool flat = false;  ///< It did not fall for `patience` of the first steps.
+
+    WeightScale scale;
+    TrainingFacts facts;
+    bool large = false;  ///< The incident is about weights that are too large.
 
     bool judged = false;       ///< The captures of the first steps were.
     bool suspected = false;    ///< They are ill: whether the loss falls is waited for.
@@ -165,6 +197,8 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     if (series.table != format::TableId::kStatistics) return Kind::kNone;
     if (gradient) return Kind::kGradient;
     if (pattern_.Matches(series.name)) return Kind::kInput;
+    if (series.collection == "weights") return Kind::kWeight;
+    if (series.collection == "biases") return Kind::kBias;
     // Several outputs: attention weights, states.
     return series.collection == "activations" && series.name.find(".output.") == std::string::npos
                ? Kind::kOutput
@@ -198,7 +232,11 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     if (process == nullptr) return;
     const Kind kind = kinds_[record.series];
     const std::string name(Plainly(row.name));
-    if (kind == Kind::kGradient) {
+    if (kind == Kind::kWeight) {
+      process->scale.SeeWeight(name, row.count, row.std);
+    } else if (kind == Kind::kBias) {
+      process->scale.SeeBias(name, row.count);
+    } else if (kind == Kind::kGradient) {
       // A histogram says it better.
       if (!process->measured[name]) process->spreads[name] = kNormalSpread * row.std;
     } else if (kind == Kind::kInput) {
@@ -247,7 +285,17 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
 
   /// The loss is clearly below its first value. One that was no number at first never is.
   static bool Fallen(const Process& process) {
+    if (process.large) return process.best_loss <= Chance(process);
     return process.first_loss - process.best_loss > kFallen * std::abs(process.first_loss);
+  }
+
+  /// The loss of guessing; 0: not known.
+  static double Chance(const Process& process) {
+    const auto& loss = process.facts.loss;
+    if (!loss || !loss->plain || loss->softmax_twice) return 0;
+    if (loss->name == "bce" || loss->name == "bce_with_logits") return std::log(2.0);
+    const bool classes = loss->name == "cross_entropy" || loss->name == "nll";
+    return classes && loss->classes >= 2 ? std::log(static_cast<double>(loss->classes)) : 0;
   }
 
   /// The newest losses are below the first ones, by more than noise.
@@ -268,7 +316,10 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     if (process == nullptr || !process->BeginStep(step)) return;
     process->CountWork(step);
     // One later: the loss and a histogram of a step may come behind it.
-    if (!process->judged && step.step >= steps_) Judge(process);
+    if (!process->judged && step.step >= steps_) {
+      Judge(process);
+      JudgeScale(process, reporter);
+    }
     if (process->suspected && step.step >= process->wait_until) Wait(process, step.step, reporter);
   }
 
@@ -303,6 +354,50 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     if (found.any) has_data_ = true;
     process->suspected = found.differ || found.too_narrow;
     process->from_ns = process->capture_ns;
+  }
+
+  /// Weights are far too large, and the first losses far above that of guessing.
+  void JudgeScale(Process* process, Reporter* reporter) {
+    const auto layer = process->scale.Largest();
+    const double chance = Chance(*process);
+    if (!layer || chance <= 0 || process->first.empty()) return;
+    has_data_ = true;
+    const double loss = process->first.front();
+    if (layer->times() <= largest_scale_ || loss <= kFarAbove * chance) return;
+    process->suspected = false;
+    process->large = true;
+    SayScale(process, *layer, loss, chance, reporter);
+  }
+
+  void SayScale(Process* process, const WeightScale::Layer& layer, double loss, double chance,
+                Reporter* reporter) {
+    processes_.Open(process, 0, process->from_ns);
+    process->cost_from_s = 0;
+    process->share = 1;
+    process->Extend(process->share);
+    Incident& incident = process->incident;
+    incident.severity = Severity::kMedium;
+    incident.message = fmt::format("The initial weights of {} are {} times as large as is usual",
+                                   layer.name, Figure(layer.times()));
+    incident.cause = fmt::format(
+        "Their standard deviation is {}; for {} inputs Kaiming's initialization has {}. The first "
+        "loss is {}, where guessing gives {}: the outputs are out of scale.",
+        Figure(layer.std), layer.inputs, Figure(layer.usual), Figure(loss), Figure(chance));
+    incident.advice =
+        "Look where these weights are set or multiplied, and initialize the layer for its "
+        "activation (nn.init.kaiming_normal_ before ReLU, xavier_normal_ before tanh and "
+        "sigmoid).";
+    incident.confidence = 0.9;
+    nlohmann::ordered_json evidence;
+    evidence["tensor"] = layer.name;
+    evidence["std"] = Rounded(layer.std);
+    evidence["usual_std"] = Rounded(layer.usual);
+    evidence["inputs"] = layer.inputs;
+    evidence["times"] = Rounded(layer.times());
+    evidence["first_loss"] = Rounded(loss);
+    evidence["loss_of_guessing"] = Rounded(chance);
+    incident.evidence = JsonText(evidence);
+    reporter->Report(incident);
   }
 
   /// What the captures of the first steps show.
@@ -344,9 +439,12 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     process->share = 1;
     process->Extend(process->share);
     Incident& incident = process->incident;
-    incident.severity = process->losses == 0 ? Severity::kLow
-                        : differ             ? Severity::kHigh
-                                             : Severity::kMedium;
+    // A narrow gradient with neither its histogram nor what comes through the layers says little.
+    const bool alone = !differ && process->outputs.empty() && process->inputs.empty() &&
+                       !process->measured[narrow->name];
+    incident.severity = process->losses == 0 || alone ? Severity::kLow
+                        : differ                      ? Severity::kHigh
+                                                      : Severity::kMedium;
     incident.message = differ ? "Variances of layers differ at the start"
                               : "Gradients are very narrow at the start";
     std::string cause;
@@ -416,6 +514,7 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
   const TensorPattern pattern_;
   const double threshold_, range_;
   const std::int64_t patience_, steps_;
+  const double largest_scale_;
 
   std::vector<Kind> kinds_;  ///< By series.
   ProcessTable<Process> processes_;
@@ -426,7 +525,7 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
 
 const RuleDesc kPoorWeightInitializationDesc{
     .name = "PoorWeightInitialization",
-    .summary = "The weights begin so that layers hardly learn.",
+    .summary = "The weights begin so that layers hardly learn, or far too large.",
     .formula =
         "In the captures of the first `steps` TRAIN steps, the newest of each tensor: (a) the "
         "largest variance of what goes into activations (activation_inputs_regex; relu_input also "
@@ -439,8 +538,13 @@ const RuleDesc kPoorWeightInitializationDesc{
         "median of its newest 20 values is not below that of its first 10 by 2 % and by twice its "
         "standard error; 100 steps more while the learning rate rises (warm-up). Where the run "
         "ends sooner, from 30 steps on. High with (a), medium with (b) alone; low where no loss "
-        "came. Over where the loss has fallen by 10 % of its first value, and where the process "
-        "ends. Cost = time of the steps until then, less waits for data.",
+        "came, and with (b) alone where neither histograms nor activations came. Over where the "
+        "loss has fallen by 10 % of its first value, and where the process "
+        "ends. Medium besides: (d) the standard deviation of a weight that has a bias is > "
+        "largest_scale × √(2 / inputs), inputs = elements of the weight / elements of its bias (at "
+        "least 4), and the first loss is > 5 × that of guessing, ln classes of a cross entropy, "
+        "ln 2 of a binary one, which is the whole loss and not weighted; over where the loss "
+        "reaches that of guessing. Cost = time of the steps until then, less waits for data.",
     .how_to_fix =
         "Initialize each layer for its activation (Kaiming before ReLU, Xavier before tanh and "
         "sigmoid), biases with zero, normalize the inputs, put normalization between layers.",
@@ -452,7 +556,6 @@ const RuleDesc kPoorWeightInitializationDesc{
     .parameters = kParameters,
     .captures = kCaptures,
     .family = Family::kModel,
-    .by_default = false,
     .example =
         "`nn.init.normal_(layer.weight, std=0.01)` in every layer of a deep ReLU network: what "
         "comes through shrinks from layer to layer, and so do the gradients.",
