@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "rules/builtin/batch_images.h"
 #include "rules/builtin/label_pairs.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -37,9 +38,17 @@ constexpr ParameterDesc kParameters[] = {
 };
 
 constexpr CaptureNeed kCaptures[] = {
-    {"input_image", "values", 20, "{regex}"},
+    {.collection = "input_image",
+     .take = "values",
+     .interval = 20,
+     .include = "{regex}",
+     .asked_only = true},
     // What the root of a model is given.
-    {"root_inputs", "values", 20, "^(?:(?:sequential|functional|model)[^./]*\\.)?input\\.[^.#]+$"},
+    {.collection = "root_inputs",
+     .take = "values",
+     .interval = 20,
+     .include = "^(?:(?:sequential|functional|model)[^./]*\\.)?input\\.[^.#]+$",
+     .asked_only = true},
 };
 
 /// Elements of one capture that are read at most: 16 MiB of doubles.
@@ -73,6 +82,8 @@ class CheckInputImages final : public Rule {
 
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
+    // Where values are captured they say more.
+    if (!has_data_) batch_images_.OnRecord(record, reporter);
     if (const auto* tensor = record.As<format::TensorRow>()) {
       OnTensor(record, *tensor, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
@@ -82,10 +93,11 @@ class CheckInputImages final : public Rule {
   }
 
   void OnEnd(Reporter* reporter) override {
+    batch_images_.OnEnd(reporter);
     for (auto& [key, process] : processes_) Close(&process, reporter);
   }
 
-  bool has_data() const override { return has_data_; }
+  bool has_data() const override { return has_data_ || batch_images_.has_data(); }
 
  private:
   struct Channel {
@@ -252,6 +264,7 @@ class CheckInputImages final : public Rule {
   const std::size_t channel_;
 
   TensorValues* values_ = nullptr;
+  BatchImages batch_images_;
   std::vector<char> named_;  ///< By series: 1: by name, 0: an input of any layer.
   ProcessTable<Process> processes_;
   std::uint32_t writer_ = 0;  ///< Of the record that is read.
@@ -271,17 +284,21 @@ const RuleDesc kCheckInputImagesDesc{
         "over all of them, finite elements alone. Medium where max |m| > threshold_mean, high "
         "where "
         "it is above 10, low where the images are bytes, which the model itself has to turn into "
-        "numbers. Over where the next images are centred. Costs no time.",
+        "numbers. Over where the next images are centred. Where nobody asks for values: of the "
+        "events `batch.images` of at least 64 images together (16 at the end of the process), what "
+        "the first convolution is given. Of the channel with the largest |m|, s its standard "
+        "deviation: low where |m| > s / 2 and |m| > 0.2, as of pixels of 0 to 1; medium where "
+        "√(m² + s²) > 3 besides, high above 30; low in any case where the model normalizes right "
+        "behind that convolution. Costs no time.",
     .how_to_fix =
         "torchvision.transforms.Normalize(mean, std) after ToTensor, keras.layers.Normalization "
         "adapted to the training data; the same for validation and in production.",
-    .table_mask =
-        store::MaskOf(format::TableId::kTensors) | store::MaskOf(format::TableId::kEvents),
+    .table_mask = store::MaskOf(format::TableId::kTensors) |
+                  store::MaskOf(format::TableId::kEvents) | store::MaskOf(format::TableId::kSteps),
     .wrong_result = true,
     .parameters = kParameters,
     .captures = kCaptures,
     .family = Family::kModel,
-    .by_default = false,
     .example = "`torch.from_numpy(pixels).float()` of pictures with pixels of 0 to 255."};
 
 std::unique_ptr<Rule> MakeCheckInputImages(const Parameters& parameters) {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "rules/builtin/class_shares.h"
 #include "rules/builtin/label_pairs.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -50,9 +51,16 @@ constexpr ParameterDesc kParameters[] = {
 };
 
 // Evaluations often have a round number of batches: each 10th of them would be the same ones.
-constexpr CaptureNeed kCaptures[] = {
-    {.collection = "labels", .take = "values", .interval = 10, .eval_interval = 7},
-    {.collection = "predictions", .take = "values", .interval = 10, .eval_interval = 7}};
+constexpr CaptureNeed kCaptures[] = {{.collection = "labels",
+                                      .take = "values",
+                                      .interval = 10,
+                                      .eval_interval = 7,
+                                      .asked_only = true},
+                                     {.collection = "predictions",
+                                      .take = "values",
+                                      .interval = 10,
+                                      .eval_interval = 7,
+                                      .asked_only = true}};
 
 /// More classes than these are words of a vocabulary: their counts differ by nature.
 constexpr std::size_t kMostJudged = 1000;
@@ -77,7 +85,8 @@ class ClassImbalance final : public Rule {
         argmax_(p.Get("argmax") != 0),
         patience_(std::max<std::int64_t>(1, p.GetInt("patience"))),
         pairs_(LabelPairs::Names{.labels_regex = p.Text("labels_regex"),
-                                 .predictions_regex = p.Text("predictions_regex")}) {}
+                                 .predictions_regex = p.Text("predictions_regex")}),
+        class_shares_(imbalance_, misprediction_, samples_, patience_) {}
 
   void Bind(const RuleContext& context) override { pairs_.Bind(context.values); }
 
@@ -85,6 +94,8 @@ class ClassImbalance final : public Rule {
 
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
+    // Where values are captured they say more.
+    if (!has_data_) class_shares_.OnRecord(record, reporter);
     if (const auto* tensor = record.As<format::TensorRow>()) {
       OnTensor(record, *tensor, reporter);
     } else if (const auto* event = record.As<format::EventRow>()) {
@@ -94,10 +105,11 @@ class ClassImbalance final : public Rule {
   }
 
   void OnEnd(Reporter* reporter) override {
+    class_shares_.OnEnd(reporter);
     for (auto& [key, process] : processes_) Close(&process, reporter);
   }
 
-  bool has_data() const override { return has_data_; }
+  bool has_data() const override { return has_data_ || class_shares_.has_data(); }
 
  private:
   /// How often a class came.
@@ -402,6 +414,7 @@ class ClassImbalance final : public Rule {
   const std::int64_t patience_;
 
   LabelPairs pairs_;
+  ClassShares class_shares_;
   ProcessTable<Process> processes_;
   std::uint32_t writer_ = 0;  ///< Of the record that is read.
   bool has_data_ = false;
@@ -429,19 +442,21 @@ const RuleDesc kClassImbalanceDesc{
         "threshold_misprediction while that of all labels is ≤ threshold_misprediction / 2, since "
         "at the begin of a training every class is mispredicted. High where a class was left "
         "behind in patience windows in a row, medium where only counts of the training are "
-        "imbalanced, low where those of evaluations are. Over where neither holds. Costs no time: "
-        "the result is at stake.",
+        "imbalanced, low where those of evaluations are. Over where neither holds. Where nobody "
+        "asks for values: of the events `batch.classes`, of at most "
+        "1000 classes, at the end of the process. Medium where a class of three or more was left "
+        "behind in the last patience windows, its share beyond one standard deviation; low where "
+        "counts alone are imbalanced. Costs no time: the result is at stake.",
     .how_to_fix =
         "Weight the loss by class (weight= of CrossEntropyLoss, class_weight of fit, "
         "scale_pos_weight of XGBoost), sample rare classes more often (WeightedRandomSampler), or "
         "collect more of them. Judge by recall and F1 of each class: accuracy hides a rare one.",
-    .table_mask =
-        store::MaskOf(format::TableId::kTensors) | store::MaskOf(format::TableId::kEvents),
+    .table_mask = store::MaskOf(format::TableId::kTensors) |
+                  store::MaskOf(format::TableId::kEvents) | store::MaskOf(format::TableId::kSteps),
     .wrong_result = true,
     .parameters = kParameters,
     .captures = kCaptures,
     .family = Family::kModel,
-    .by_default = false,
     .example =
         "A classifier of fraud trained on 1,000 transactions of which 20 are fraud: "
         "`CrossEntropyLoss()(model(x), labels)` without weights."};

@@ -16,6 +16,7 @@
 
 #include "base/json.h"
 #include "base/printable.h"
+#include "rules/builtin/batch_tokens.h"
 #include "rules/builtin/label_pairs.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -40,10 +41,17 @@ constexpr ParameterDesc kParameters[] = {
 };
 
 constexpr CaptureNeed kCaptures[] = {
-    {"input_sequence", "values", 50, "{tensor_regex}"},
-    {"token_inputs", "values", 50,
-     "(?i)(?:^|[./])[a-z_0-9]*emb[a-z_0-9]*\\.input\\.0$"
-     "|^input\\.input_ids$"},
+    {.collection = "input_sequence",
+     .take = "values",
+     .interval = 50,
+     .include = "{tensor_regex}",
+     .asked_only = true},
+    {.collection = "token_inputs",
+     .take = "values",
+     .interval = 50,
+     .include = "(?i)(?:^|[./])[a-z_0-9]*emb[a-z_0-9]*\\.input\\.0$"
+                "|^input\\.input_ids$",
+     .asked_only = true},
 };
 
 constexpr std::size_t kMostElements = std::size_t{1} << 20U;
@@ -101,6 +109,8 @@ class NLPSequenceRatio final : public Rule {
 
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
+    // Where values are captured they say more.
+    if (!has_data_) batch_tokens_.OnRecord(record, reporter);
     if (tokens_.empty()) ReadParameters();
     if (const auto* tensor = record.As<format::TensorRow>()) {
       OnTensor(record, *tensor, reporter);
@@ -111,10 +121,11 @@ class NLPSequenceRatio final : public Rule {
   }
 
   void OnEnd(Reporter* reporter) override {
+    batch_tokens_.OnEnd(reporter);
     for (auto& [key, process] : processes_) Close(&process, reporter);
   }
 
-  bool has_data() const override { return has_data_; }
+  bool has_data() const override { return has_data_ || batch_tokens_.has_data(); }
 
  private:
   struct Token {
@@ -249,6 +260,7 @@ class NLPSequenceRatio final : public Rule {
   const std::size_t captures_;
 
   TensorValues* values_ = nullptr;
+  BatchTokens batch_tokens_;
   std::vector<Token> tokens_;
   ProcessTable<Process> processes_;
   std::uint32_t writer_ = 0;  ///< Of the record that is read.
@@ -266,17 +278,19 @@ const RuleDesc kNLPSequenceRatioDesc{
         "the root's input_ids. share of a token = its elements / all, over the newest `captures` "
         "captures together, whole numbers alone. Medium where a share is > its threshold, high "
         "where it is above 90 % too; over where all are not. Costs are not given: whether the "
-        "token is padding, and whether it is computed, only the model knows.",
+        "token is padding, and whether it is computed, only the model knows. Where nobody asks for "
+        "values: of the newest 8 events `batch.tokens`, at least 3 with 1000 tokens: medium where "
+        "the padding is > 50 % of all tokens, high > 90 %; it is padding_idx of the embedding, or, "
+        "where that is not given, the token with which more than half of the rows end or begin.",
     .how_to_fix =
         "Sort sequences by length into batches, pad to the longest of a batch and not of the data "
         "set (DataCollatorWithPadding), or pack several into one row.",
-    .table_mask =
-        store::MaskOf(format::TableId::kTensors) | store::MaskOf(format::TableId::kEvents),
+    .table_mask = store::MaskOf(format::TableId::kTensors) |
+                  store::MaskOf(format::TableId::kEvents) | store::MaskOf(format::TableId::kSteps),
     .wrong_result = false,
     .parameters = kParameters,
     .captures = kCaptures,
     .family = Family::kModel,
-    .by_default = false,
     .example =
         "`tokenizer(texts, padding=\"max_length\", max_length=512)` of sentences of 40 "
         "tokens."};
