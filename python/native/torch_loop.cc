@@ -234,7 +234,8 @@ void LoopBackward(const CallArguments& call, bool scaled) {
   if (ArgCount(call.nargsf) == 0) return;
   const std::uint64_t now = tt_now();
   const bool often = seen >= kFirstLooks && seen % kLossEvery != 0;
-  if (often && now - g_hot.looked < Ticks(kLossAfterNs)) [[likely]] return;
+  if (often && now - g_hot.looked < Ticks(kLossAfterNs)) [[likely]]
+    return;
   g_hot.looked = now;
   Call(g_looks.on_backward, "on_backward", {});
   Call(g_looks.on_loss_function, "on_loss_function",
