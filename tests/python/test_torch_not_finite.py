@@ -94,9 +94,10 @@ for epoch in range(20):
 """
     run = telltale.python(PRELUDE + body).assert_clean()
     facts = [event["facts"] for event in run.events("loss.labels")]
-    assert [each["looks"] for each in facts] == [20, 24]
+    # After the first batches each 31st is looked at, and the one that comes 0.2 s after the last look.
+    assert [each["looks"] for each in facts][:2] == [20, 24] and len(facts) >= 3
     # The first five batches are the prelude's, of all classes.
-    assert [each["one_class"] for each in facts] == [15, 19]
+    assert all(each["one_class"] == each["looks"] - 5 for each in facts)
     assert facts[1]["classes_alone"] == 3 and 16 <= facts[1]["batch_size"] <= 20
     body = "for i in range(400): step(F.mse_loss(net(x), torch.zeros(32, 3)))\n"
     assert telltale.python(PRELUDE + body).assert_clean().events("loss.labels") == []

@@ -149,10 +149,15 @@ def _read_later(tensor: Any, tell: Callable[[Any], None]) -> None:
     """Calls `tell` with the numbers of a tensor once they are there; at once where it lies in main memory."""
     if tensor.is_cpu:
         tell(tensor.tolist())
-    elif tensor.is_cuda and not _torch.cuda.is_current_stream_capturing():
+    elif tensor.is_cuda:
         _arriving.drain()
         if _arriving.has_room():
             _arriving.put(*loss.start_copy(tensor), tell)
+
+
+def _is_captured(tensor: Any) -> bool:
+    """Whether what is computed of it would become part of the user's CUDA graph."""
+    return bool(tensor.is_cuda and _torch.cuda.is_current_stream_capturing())
 
 
 def _some(count: int, most: int) -> slice:
@@ -185,6 +190,8 @@ def count_classes(function: str, given: Any, target: Any, step: int, mode: int) 
         return
     if counted.full():
         counted.tell_if_due()
+        return
+    if _is_captured(given):
         return
     if rows > _MAX_ROWS:
         some = _some(rows, _MAX_ROWS)
@@ -290,6 +297,8 @@ def _is_image(tensor: Any) -> bool:
 
 
 def _tell_image(image: Any, normalized: bool) -> None:
+    if _is_captured(image):
+        return
     shape = [int(size) for size in image.shape]
     most = max(1, min(_MAX_IMAGES, _MAX_ELEMENTS // max(1, shape[1] * shape[2] * shape[3])))
     some = image.detach()[_some(shape[0], most)].to(_torch.float32)
@@ -306,7 +315,7 @@ def _tell_image(image: Any, normalized: bool) -> None:
 
 def _tell_sequence(tokens: Any, padding: int) -> None:
     """The share of the padding; where none is named, of the tokens with which most rows end and begin."""
-    if not _is_plain(tokens) or tokens.numel() == 0:
+    if not _is_plain(tokens) or tokens.numel() == 0 or _is_captured(tokens):
         return
     rows = tokens.detach()[_some(int(tokens.shape[0]), _MAX_TOKEN_ROWS)]
     shape = [int(size) for size in tokens.shape]
