@@ -162,3 +162,24 @@ gc.collect()
 print(gone() is None)
 """
     assert "True" in telltale.python(PRELUDE + CONVOLUTION + body).assert_clean().out
+
+
+def test_outputs_without_slope_of_tanh_and_sigmoid_are_counted(telltale):
+    body = """
+class Scale(nn.Module):
+    def __init__(self, by): super().__init__(); self.by = by
+    def forward(self, x): return x * self.by
+net = nn.Sequential(nn.Linear(1, 4), Scale(100.0), nn.Tanh(), nn.Linear(4, 4), nn.Sigmoid(), nn.Linear(4, 2), nn.Tanh())
+with torch.no_grad():
+    net[0].weight.fill_(1.0); net[0].bias.zero_()
+    net[3].weight.zero_(); net[3].bias.zero_()
+x = torch.tensor([[1.0], [-1.0], [0.01], [2.0]])
+train(net, [(x, torch.zeros(4, 2))] * 20, F.mse_loss)
+"""
+    told = _facts(telltale.python(PRELUDE + body).assert_clean(), "batch.gates")
+    # The last tanh lies before no layer: what it gives is the model's answer.
+    assert told and all(
+        [layer["function"] for layer in facts["layers"]] == ["tanh", "sigmoid"] for facts in told
+    )
+    assert all([layer["share"] for layer in facts["layers"]] == [0.75, 0] for facts in told)
+    assert told[0]["layers"][0] == {"function": "tanh", "shape": [4, 4], "values": 16, "share": 0.75}

@@ -98,6 +98,7 @@ class CheckInputImages final : public Rule {
   }
 
   bool has_data() const override { return has_data_ || batch_images_.has_data(); }
+  std::string Missing() const override { return batch_images_.Missing(); }
 
  private:
   struct Channel {

@@ -110,6 +110,7 @@ class ClassImbalance final : public Rule {
   }
 
   bool has_data() const override { return has_data_ || class_shares_.has_data(); }
+  std::string Missing() const override { return class_shares_.Missing(); }
 
  private:
   /// How often a class came.

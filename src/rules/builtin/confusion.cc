@@ -118,6 +118,7 @@ class Confusion final : public Rule {
   }
 
   bool has_data() const override { return has_data_ || class_pairs_.has_data(); }
+  std::string Missing() const override { return class_pairs_.Missing(); }
 
  private:
   /// Of the training, or of evaluations.

@@ -126,6 +126,7 @@ class NLPSequenceRatio final : public Rule {
   }
 
   bool has_data() const override { return has_data_ || batch_tokens_.has_data(); }
+  std::string Missing() const override { return batch_tokens_.Missing(); }
 
  private:
   struct Token {

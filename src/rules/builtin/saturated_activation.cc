@@ -4,6 +4,7 @@
 // SageMaker Debugger's rule of this name reads what goes into the layer, and knows it by its name
 // alone. Here what comes out is read too: the same limits, through the function. Where no values
 // were taken the mean slope, which follows from mean and norm of the outputs, says what it can.
+// Where no tensors were captured at all, the looks at the graphs of losses do (batch_gates.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rules/builtin/batch_gates.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/tensor_rule.h"
 #include "rules/builtin/units.h"
@@ -47,9 +49,12 @@ constexpr ParameterDesc kParameters[] = {
 };
 
 constexpr CaptureNeed kCaptures[] = {
-    {"activations", "statistics", 100},        {"activations", "values", 100},
-    {"{collection_names}", "statistics", 100}, {"{collection_names}", "values", 100},
-    {"", "statistics", 100, "{tensor_regex}"}, {"", "values", 100, "{tensor_regex}"},
+    {.collection = "activations", .take = "statistics", .asked_only = true},
+    {.collection = "activations", .take = "values", .asked_only = true},
+    {.collection = "{collection_names}", .take = "statistics", .asked_only = true},
+    {.collection = "{collection_names}", .take = "values", .asked_only = true},
+    {.collection = "", .take = "statistics", .include = "{tensor_regex}", .asked_only = true},
+    {.collection = "", .take = "values", .include = "{tensor_regex}", .asked_only = true},
 };
 
 /// Without values: outputs with less than this share of the greatest slope count as saturated.
@@ -69,9 +74,9 @@ struct Limits {
   double min, max;
 };
 
-class SaturatedActivation final : public TensorRule {
+class SaturatedTensors final : public TensorRule {
  public:
-  explicit SaturatedActivation(const Parameters& p)
+  explicit SaturatedTensors(const Parameters& p)
       : TensorRule(p.GetInt("patience")),
         selection_(p.Text("collection_names"), p.Text("tensor_regex")),
         outputs_too_(InsteadOfInputs(p.Text("tensor_regex"))),
@@ -254,6 +259,35 @@ class SaturatedActivation final : public TensorRule {
   std::vector<Layer> layers_;  ///< By id of the tensor.
 };
 
+/// Captured tensors say more than looks at the graph: where there are any, these alone are judged.
+class SaturatedActivation final : public Rule {
+ public:
+  explicit SaturatedActivation(const Parameters& p)
+      : tensors_(p), gates_(p.Get("threshold_layer"), p.GetInt("patience")) {}
+
+  void Bind(const RuleContext& context) override { tensors_.Bind(context); }
+  bool Wants(const Series& series) override {
+    const bool wanted = tensors_.Wants(series);
+    captured_ = captured_ || wanted;
+    return wanted;
+  }
+  void OnRecord(const Record& record, Reporter* reporter) override {
+    tensors_.OnRecord(record, reporter);
+    if (!captured_) gates_.OnRecord(record, reporter);
+  }
+  void OnEnd(Reporter* reporter) override {
+    tensors_.OnEnd(reporter);
+    gates_.OnEnd(reporter);
+  }
+  bool has_data() const override { return tensors_.has_data() || gates_.has_data(); }
+  std::string Missing() const override { return gates_.Missing(); }
+
+ private:
+  SaturatedTensors tensors_;
+  BatchGates gates_;
+  bool captured_ = false;
+};
+
 }  // namespace
 
 const RuleDesc kSaturatedActivationDesc{
@@ -274,7 +308,12 @@ const RuleDesc kSaturatedActivationDesc{
         "and 1 (below zero somewhere: tanh) or within 0 and 1 without zeros and are no softmax "
         "(sigmoid, by values alone). Ill after patience verdicts in a row, well after two good "
         "ones; over where no layer is ill or the process ends. High where half of the layers are "
-        "ill; else medium. Cost = time of the steps, less waits for data, × the share of the "
+        "ill; else medium. Where no such tensor was captured, the looks of the events batch.gates: "
+        "of "
+        "tanh and sigmoid between layers with weights those where the same limits leave more than "
+        "threshold_layer % of the outputs without slope, in patience looks in a row; medium, cost "
+        "0. "
+        "Else: cost = time of the steps, less waits for data, × the share of the "
         "judged elements that is saturated, on the assumption that what they cost is lost.",
     .how_to_fix =
         "Scale the inputs, initialize by Xavier's rule, normalize before the activation, lower the "
@@ -286,7 +325,7 @@ const RuleDesc kSaturatedActivationDesc{
     .parameters = kParameters,
     .captures = kCaptures,
     .family = Family::kModel,
-    .by_default = false,
+    .by_default = true,
     .example =
         "A tanh network on inputs in the thousands: every output is −1 or 1, whatever the weights "
         "learn.",

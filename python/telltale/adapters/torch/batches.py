@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What batches hold, as small counts: which classes a classifier takes for which, the means of images, the padding of
-sequences. Read from the graph of a loss that goes backward, and from what the loss of an evaluation is given.
+sequences, how many outputs of tanh and sigmoid have no slope. Read from the graph of a loss that goes backward, and from what the loss of an evaluation is given.
 
 Of a batch some rows are looked at, of a run some batches. What lies on a device is reduced there and copied without
 waiting. No value of a batch leaves the process.
@@ -41,6 +41,16 @@ _MAX_ELEMENTS = 1 << 18
 _MAX_IMAGES = 16
 _MOST_CHANNELS = 4
 _MAX_TOKEN_ROWS = 64
+# Layers of tanh or sigmoid, and rows of each, whose outputs are looked at.
+_MAX_GATES = 16
+_MAX_GATE_ROWS = 64
+# Beyond these outputs the slope is below 1e-7 (the limits of SaturatedActivation, through the function).
+_GATES = {
+    "TanhBackward0": ("tanh", math.tanh(-9.4999), math.tanh(9.4999)),
+    "SigmoidBackward0": ("sigmoid", 1 / (1 + math.exp(23.0)), 1 / (1 + math.exp(-16.99999))),
+}
+# Nodes of layers with weights.
+_WEIGHTED = ("Addmm", "Mm", "Bmm", "Baddbmm", "Convolution", "Linear")
 # Entries from which on an embedding is one of words, and not of kinds of segments.
 _LEAST_WORDS = 32
 
@@ -232,12 +242,15 @@ def look(root: Any, saved: Callable[[Any, str], Any]) -> None:
     begin = time.monotonic()
     if number not in _FIRST_LOOKS and (number < _FIRST_LOOKS[-1] or begin < _next_look):
         return
-    image, normalized, sequence = _first_layers(root, saved)
-    if image is not None:
-        _tell_image(image, normalized)
-    if sequence is not None:
-        _tell_sequence(*sequence)
-    if image is not None or sequence is not None:
+    found = _Layers()
+    _find_layers(root, saved, found)
+    if found.image is not None:
+        _tell_image(found.image, found.normalized)
+    if found.sequence is not None:
+        _tell_sequence(*found.sequence)
+    if found.gates:
+        _tell_gates(found.gates)
+    if found.image is not None or found.sequence is not None or found.gates:
         _found += 1
     else:
         _fruitless += 1 if _found == 0 else 0
@@ -245,35 +258,51 @@ def look(root: Any, saved: Callable[[Any, str], Any]) -> None:
     _next_look = now + _PAUSE * (now - begin)
 
 
-def _first_layers(root: Any, saved: Callable[[Any, str], Any]) -> tuple[Any, bool, tuple[Any, int] | None]:
-    """The images that a convolution is given first, whether a normalization follows it, and the tokens that the
-    largest of the embeddings is given with the one that stands for padding (negative: not known).
-    """
-    image, normalized = None, False
-    sequence: tuple[Any, int] | None = None
+class _Layers:
+    """What a graph has that is told of."""
+
+    def __init__(self) -> None:
+        # The images that a convolution is given first, and whether a normalization follows it.
+        self.image: Any = None
+        self.normalized = False
+        # The tokens that the largest of the embeddings is given, and the one that stands for padding (negative: not
+        # known).
+        self.sequence: tuple[Any, int] | None = None
+        # Function and outputs of tanh and sigmoid between layers with weights, the last first.
+        self.gates: list[tuple[str, float, float, Any]] = []
+
+
+def _find_layers(root: Any, saved: Callable[[Any, str], Any], found: _Layers) -> None:
     words = _LEAST_WORDS - 1
-    waiting = [(root, "")]
+    # (node, its user, it lies before a layer with weights)
+    waiting = [(root, "", False)]
     known = {root}
     while waiting and len(known) < _MAX_NODES:
-        node, user = waiting.pop()
+        node, user, hidden = waiting.pop()
         name = node.name()
         following = node.next_functions
         if "Convolution" in name:
-            if image is None and following and following[0][0] is None:
+            if found.image is None and following and following[0][0] is None:
                 given = saved(node, "input")
                 if _is_image(given):
-                    image, normalized = given, any(norm in user for norm in _NORMALIZATIONS)
+                    found.image = given
+                    found.normalized = any(norm in user for norm in _NORMALIZATIONS)
         elif name.startswith("EmbeddingBackward"):
             given = saved(node, "indices")
             count = _words(node, saved)
             if given is not None and given.dim() == 2 and given.shape[1] > 1 and count > words:
                 padding = saved(node, "padding_idx")
-                words, sequence = count, (given, padding if padding is not None and padding < 1 << 62 else -1)
+                words = count
+                found.sequence = given, padding if padding is not None and padding < 1 << 62 else -1
+        elif hidden and name in _GATES and len(found.gates) < _MAX_GATES:
+            result = saved(node, "result")
+            if result is not None and _is_plain(result) and result.dim() >= 2 and result.numel() > 0:
+                found.gates.append((*_GATES[name], result))
+        hidden = hidden or name.startswith(_WEIGHTED)
         for each, _ in following:
             if each is not None and each not in known:
                 known.add(each)
-                waiting.append((each, name))
-    return image, normalized, sequence
+                waiting.append((each, name, hidden))
 
 
 def _words(node: Any, saved: Callable[[Any, str], Any]) -> int:
@@ -338,6 +367,32 @@ def _shares(rows: Any, token: Any) -> Any:
     same = rows == token
     edges = (same[:, -1] | same[:, 0]).to(_torch.float64).mean()
     return _torch.stack((token.to(_torch.float64), same.to(_torch.float64).mean(), edges))
+
+
+def _tell_gates(gates: list[tuple[str, float, float, Any]]) -> None:
+    """Of each layer the share of the outputs that have no slope, the first layer first."""
+    gates = [gate for gate in reversed(gates) if not _is_captured(gate[3])]
+    shares, facts = [], []
+    for function, least, most, result in gates:
+        rows = result.detach()[_some(int(result.shape[0]), _MAX_GATE_ROWS)]
+        flat = rows.reshape(-1)
+        values = flat[_some(int(flat.numel()), _MAX_ELEMENTS)]
+        shares.append(((values <= least) | (values >= most)).to(_torch.float32).mean())
+        facts.append(
+            {
+                "function": function,
+                "shape": [int(size) for size in result.shape],
+                "values": int(values.numel()),
+            }
+        )
+    if not shares or any(share.device != shares[0].device for share in shares):
+        return
+
+    def tell(found: list[float]) -> None:
+        layers = [{**layer, "share": share} for layer, share in zip(facts, found)]
+        events.emit("batch.gates", "gates", {"layers": layers})
+
+    _read_later(_torch.stack(shares), tell)
 
 
 def _drain_last() -> None:
