@@ -83,6 +83,8 @@ constexpr std::size_t kNewestLosses = 20;
 /// Steps in which a loss of good weights falls; of a run that ends sooner, the fewest that tell.
 constexpr std::int64_t kPatienceSteps = 100;
 constexpr std::int64_t kFewestSteps = 30;
+/// Such a part of the widest gradient of a capture is one that has vanished on its way.
+constexpr double kVanished = 1e-6;
 /// Places of 0.05 and 0.95 in the column `quantiles`.
 constexpr std::size_t kLow = 1;
 constexpr std::size_t kHigh = 7;
@@ -439,14 +441,18 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     process->share = 1;
     process->Extend(process->share);
     Incident& incident = process->incident;
+    // Beside the widest of the same capture it is nothing: no histogram is needed to know that.
+    const bool vanished =
+        too_narrow && narrow->value < kVanished * Extreme(process->spreads, true).value;
     // A narrow gradient with neither its histogram nor what comes through the layers says little.
-    const bool alone = !differ && process->outputs.empty() && process->inputs.empty() &&
-                       !process->measured[narrow->name];
+    const bool alone = !differ && !vanished && process->outputs.empty() &&
+                       process->inputs.empty() && !process->measured[narrow->name];
     incident.severity = process->losses == 0 || alone ? Severity::kLow
                         : differ                      ? Severity::kHigh
                                                       : Severity::kMedium;
-    incident.message = differ ? "Variances of layers differ at the start"
-                              : "Gradients are very narrow at the start";
+    incident.message = differ     ? "Variances of layers differ at the start"
+                       : vanished ? "Gradients vanish from the first steps on"
+                                  : "Gradients are very narrow at the start";
     std::string cause;
     if (differ) {
       cause = fmt::format("The variance of {} is {}, that of {} {}: {} times as much, above {}",
@@ -458,6 +464,10 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
           "{} 5th and 95th percentile of the gradient of {} are {} apart, less "
           "than {}",
           cause.empty() ? "The" : "; the", narrow->name, Figure(narrow->value), Figure(range_));
+      if (vanished) {
+        const Found widest = Extreme(process->spreads, true);
+        cause += fmt::format(", that of {} {}", widest.name, Figure(widest.value));
+      }
     }
     if (process->losses > 0) {
       cause += fmt::format("; the loss was {} in the first steps and is {} in step {}",
@@ -538,7 +548,9 @@ const RuleDesc kPoorWeightInitializationDesc{
         "median of its newest 20 values is not below that of its first 10 by 2 % and by twice its "
         "standard error; 100 steps more while the learning rate rises (warm-up). Where the run "
         "ends sooner, from 30 steps on. High with (a), medium with (b) alone; low where no loss "
-        "came, and with (b) alone where neither histograms nor activations came. Over where the "
+        "came, and with (b) alone where neither histograms nor activations came and no gradient is "
+        "a "
+        "millionth of the widest. Over where the "
         "loss has fallen by 10 % of its first value, and where the process "
         "ends. Medium besides: (d) the standard deviation of a weight that has a bias is > "
         "largest_scale × √(2 / inputs), inputs = elements of the weight / elements of its bias (at "
