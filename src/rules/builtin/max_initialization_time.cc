@@ -83,6 +83,11 @@ constexpr double kNamedShare = 0.02;
 /// What could be saved is told from this share of the start and this time on.
 constexpr double kSavedShare = 0.1;
 constexpr double kLeastSavedS = 2;
+/// A start that neither computes, reads nor receives waits: told from this time on, and this share
+/// of the start.
+constexpr double kLeastWaitS = 10;
+constexpr double kWaitShare = 0.5;
+constexpr std::int64_t kFewestSamples = 5;
 
 class MaxInitializationTime final : public Rule {
  public:
@@ -285,6 +290,17 @@ class MaxInitializationTime final : public Rule {
     return out;
   }
 
+  /// Seconds of the start in which its processes had no core, and little came from storage or
+  /// network; 0: not known.
+  double WaitSeconds(double start_s) const {
+    if (sums_[kCores].samples < kFewestSamples) return 0;
+    if (sums_[kNetwork].mean() >= kActivities[kNetwork].least ||
+        sums_[kStorage].mean() >= kActivities[kStorage].least) {
+      return 0;
+    }
+    return start_s * (1 - std::clamp(sums_[kCores].mean() / 100, 0.0, 1.0));
+  }
+
   /// The first step has begun (how long the attempt lasts nobody knows then), or the attempt is
   /// `over`: whether its start was long, and what of it need not be.
   void TellStart(bool over, Reporter* reporter) {
@@ -301,22 +317,39 @@ class MaxInitializationTime final : public Rule {
       saved_s += one.seconds;
       if (most == nullptr) most = one.part;
     }
-    if (most == nullptr || saved_s < std::max(kLeastSavedS, kSavedShare * start_s)) return;
+    const bool saves = most != nullptr && saved_s >= std::max(kLeastSavedS, kSavedShare * start_s);
+    const double wait_s = is_long ? WaitSeconds(start_s) : 0;
+    const bool waits = wait_s >= std::max(kLeastWaitS, kWaitShare * start_s);
+    if (!saves && !waits) return;
     Incident incident;
     incident.subject = attempt_ > 1 ? fmt::format("start, attempt {}", attempt_) : "start";
     incident.severity = over ? Severity::kMedium : Severity::kLow;
     incident.first_step = incident.last_step = 0;
     incident.start_ns = start_ns_;
     incident.end_ns = first_step_ns_;
-    incident.message = fmt::format("The start is held up by {}", most->what);
-    incident.cause =
-        fmt::format("Of {} s before the first step, {}.", Figure(start_s), Words(held));
-    incident.advice = std::string(most->advice);
-    incident.cost_seconds = saved_s;
+    if (saves) {
+      incident.message = fmt::format("The start is held up by {}", most->what);
+      incident.cause =
+          fmt::format("Of {} s before the first step, {}.", Figure(start_s), Words(held));
+      incident.advice = std::string(most->advice);
+      incident.cost_seconds = saved_s;
+    } else {
+      incident.message = "The start waits and does not work";
+      incident.cause = fmt::format(
+          "Of {} s before the first step the processes computed, read or received for {} s: for {} "
+          "s they waited (a sleep, a lock, a server, another rank).{}",
+          Figure(start_s), Figure(start_s - wait_s), Figure(wait_s),
+          held.empty() ? std::string() : fmt::format(" In this time, {}.", Words(held)));
+      incident.advice =
+          "Find the line that waits, with py-spy dump while it does, or with times printed before "
+          "the loop; wait for it in parallel with the imports, or not at all.";
+      incident.cost_seconds = wait_s;
+    }
     incident.confidence = 0.8;
     nlohmann::ordered_json evidence;
     evidence["seconds"] = Rounded(start_s);
     evidence["attempt"] = attempt_;
+    if (waits) evidence["wait_seconds"] = Rounded(wait_s);
     for (const Held& one : held) {
       evidence["parts"][Key(*one.part)] = Rounded(one.seconds);
     }
@@ -520,7 +553,7 @@ const RuleDesc kMaxInitializationTimeDesc{
     .name = "MaxInitializationTime",
     .summary =
         "No step is made for many minutes after the start, or a long start goes to downloads, "
-        "copies and unpacking.",
+        "copies, unpacking or waiting.",
     .formula =
         "Time from the start of an attempt (event run.attempt_start, else the first sample of the "
         "machine) to the newest record, while the attempt has begun no step of any mode (event "
@@ -537,7 +570,11 @@ const RuleDesc kMaxInitializationTimeDesc{
         "beyond the threshold: assumes that so much is needed. A shorter start is reported where "
         "it takes `long_start` seconds or `share` of the attempt, and download, network, unpack "
         "and copy together at least 10 % of it and 2 s: with the seconds of each part; cost = "
-        "those of these four: assumes that the next job finds what this one has fetched.",
+        "those of these four: assumes that the next job finds what this one has fetched. Else "
+        "where "
+        "its processes had no core for half of it and 10 s (1 − their mean processor time / 1 "
+        "core), "
+        "and less than 1 MB/s came from storage and from the network: cost = that time.",
     .how_to_fix =
         "Read data while training instead of before it, keep prepared data in a file, cache what "
         "is compiled.",
