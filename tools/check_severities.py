@@ -33,7 +33,8 @@ INCLUDED = re.compile(r'^#include "rules/builtin/(\w+)\.h"', re.M)
 def with_parts(path: pathlib.Path) -> str:
     """The source of a rule, and of the files that it includes and that hold no rule of their own: they may decide for it."""
     source = path.read_text(encoding="utf-8")
-    parts = [path.with_name(f"{name}.cc") for name in INCLUDED.findall(source) if name != path.stem]
+    names = [name for name in INCLUDED.findall(source) if name != path.stem]
+    parts = [path.with_name(name + ending) for name in names for ending in (".h", ".cc")]
     texts = [part.read_text(encoding="utf-8") for part in parts if part.exists()]
     return "\n".join([source, *(text for text in texts if not DESCRIBED.search(text))])
 

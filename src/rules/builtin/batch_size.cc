@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // BatchSize: neither the GPUs, nor their memory, nor the cores of a node are well used, and the
-// training waits for nothing: larger batches would use them.
+// training waits for nothing: larger batches would use them. Or no GPU is seen, and the steps wait.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "rules/builtin/node_samples.h"
 #include "rules/builtin/numbers.h"
+#include "rules/builtin/resting_steps.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::batch_size {
@@ -70,7 +71,6 @@ class BatchSize final : public Rule {
   }
 
   bool has_data() const override { return has_data_; }
-  bool applies() const override { return gpu_seen_ || !samples_seen_; }
 
   std::string Summary() const override {
     nlohmann::ordered_json out = nlohmann::ordered_json::object();
@@ -101,16 +101,18 @@ class BatchSize final : public Rule {
     std::map<int, std::pair<analysis::Quantiles, analysis::Quantiles>> all_gpus;
     std::int64_t seen = 0;
     std::uint32_t attempt = 0;
+    RestingSteps resting;  ///< Where it has no GPU.
     bool open = false;
     Incident incident;
   };
 
   void OnSample(const NodeSampler::Node& of, const NodeSample& sample, Reporter* reporter) {
-    samples_seen_ = true;
     gpu_seen_ = gpu_seen_ || !sample.gpus.empty();
-    if (!sample.training() || sample.gpus.empty() || !std::isfinite(sample.cpu)) return;
+    if (!sample.training() || !std::isfinite(sample.cpu)) return;
     Node& node = nodes_[of.writer];
     node.name = of.name;
+    if (!gpu_seen_) return OnResting(of, sample, &node, reporter);
+    if (sample.gpus.empty()) return;
     if (node.attempt != sample.attempt) {
       Close(&node, reporter);
       node.window.clear();
@@ -136,6 +138,33 @@ class BatchSize final : public Rule {
     has_data_ = true;
     if ((node.seen - patience_) % judge_every_ == 0) {
       Judge(of, &node, sample, reporter);
+    }
+  }
+
+  void OnResting(const NodeSampler::Node& of, const NodeSample& sample, Node* node,
+                 Reporter* reporter) {
+    if (node->attempt != sample.attempt) {
+      Close(node, reporter);
+      node->attempt = sample.attempt;
+    }
+    node->resting.Add(sample);
+    if (!node->resting.judged()) return;
+    has_data_ = true;
+    const auto batch = batch_.find(of.writer);
+    const auto incident =
+        node->resting.Judge(of.name, batch == batch_.end() ? 0 : batch->second, cpu_, node->open);
+    if (incident) {
+      const Incident before = node->incident;
+      node->incident = *incident;
+      if (node->open) {
+        node->incident.first_step = before.first_step;
+        node->incident.start_ns = before.start_ns;
+      }
+      node->open = true;
+      reporter->Report(node->incident);
+    } else if (node->open) {
+      node->open = false;
+      reporter->Recover(node->incident);
     }
   }
 
@@ -241,7 +270,6 @@ class BatchSize final : public Rule {
   NodeSampler sampler_;
   std::map<std::uint32_t, Node> nodes_;          ///< By writer.
   std::map<std::uint32_t, std::int64_t> batch_;  ///< By writer: samples of a micro-step.
-  bool samples_seen_ = false;
   bool gpu_seen_ = false;
   bool has_data_ = false;
 };
@@ -250,7 +278,9 @@ class BatchSize final : public Rule {
 
 const RuleDesc kBatchSizeDesc{
     .name = "BatchSize",
-    .summary = "Cores, GPUs and their memory are little used, and the training waits for nothing.",
+    .summary =
+        "Cores, GPUs and their memory are little used, and the training waits for nothing "
+        "that a loader or a rank could give.",
     .formula =
         "Of each node, over the newest `window` samples between which its TRAIN steps took at "
         "least half of the time: p95(load of all cores) < cpu_threshold_p95, and of every GPU that "
@@ -261,7 +291,12 @@ const RuleDesc kBatchSizeDesc{
         "comm wait ≤ 20 % of the steps' time (else a "
         "larger batch mends nothing: InputBound's, Straggler's). Judged once `patience` samples of "
         "an attempt were seen; over where one of them is 5 points beyond, or the attempt ends. "
-        "Low; cost 0, since LowGPUUtilization counts the idle time.",
+        "Low; cost 0, since LowGPUUtilization counts the idle time. Where no GPU is seen, over the "
+        "newest 512 such samples, from 20 on: p95(processor time of the run's processes) ≤ 0.2 of "
+        "a "
+        "core, data wait + comm wait ≤ 20 % of the steps' time, p95(load of all cores) < "
+        "cpu_threshold_p95, and the batch's size is known. Medium; cost = time × (1 − that "
+        "processor time in cores − these waits).",
     .how_to_fix = "Enlarge the batch (and adapt the learning rate), or use a smaller machine.",
     .table_mask = NodeSampler::kTables,
     .wrong_result = false,
@@ -271,8 +306,7 @@ const RuleDesc kBatchSizeDesc{
     .by_default = true,
     .example = "Batches of 8 small images on a GPU with 80 GB.",
     .standing = {.theme = Theme::kInput, .order = 8},
-    .data_mask =
-        DataMask(Datum::kSamples, Datum::kGpu, Datum::kGpuLoad, Datum::kGpuMemory, Datum::kSteps),
+    .data_mask = DataMask(Datum::kSamples, Datum::kSteps),
 };
 
 std::unique_ptr<Rule> MakeBatchSize(const Parameters& parameters) {

@@ -82,6 +82,7 @@ struct NodeSample {
   double pressure = kUnknown;   ///< Percent of the last 10 s in which a task waited for I/O.
   double disk_busy = kUnknown;  ///< Percent, of the busiest disk.
   double read_rate = kUnknown;  ///< Bytes/s that the run fetched from storage.
+  double run_cpu = kUnknown;    ///< Of the run's processes, percent of one core.
   std::map<int, GpuSample> gpus;
 
   // Of the TRAIN steps of the node's ranks in that time.
@@ -162,6 +163,7 @@ class NodeSampler {
     kPressure,
     kDiskBusy,
     kReadRate,
+    kRunCpu,
     kGpuUtilization,
     kGpuPercent,
     kGpuUsed,
@@ -204,6 +206,7 @@ class NodeSampler {
     if (name == "psi.io.some10") return {Quantity::kPressure, -1};
     if (name == "disk.busy") return {Quantity::kDiskBusy, -1};
     if (name == "proc.read_bytes_rate" && subject == "proc:tree") return {Quantity::kReadRate, -1};
+    if (name == "proc.cpu" && subject == "proc:tree") return {Quantity::kRunCpu, -1};
     if (!subject.starts_with("gpu:")) return {};
     int gpu = -1;
     const std::string_view digits = subject.substr(4);
@@ -259,6 +262,9 @@ class NodeSampler {
         break;
       case Quantity::kReadRate:
         sample->read_rate = value;
+        break;
+      case Quantity::kRunCpu:
+        sample->run_cpu = value;
         break;
       case Quantity::kGpuUtilization:
         sample->gpus[what.gpu].utilization = value;

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps that wait for something that is not recorded: no GPU is seen, and the training neither
+// computes nor waits for batches or ranks. What it waits for (a device that is not sampled, a
+// server, a sleep) often takes as long for a large batch as for a small one.
+// Thread safety: none. Memory: a few numbers a sample, at most 512 samples a node.
+#pragma once
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "rules/builtin/node_samples.h"
+#include "rules/builtin/numbers.h"
+#include "rules/rule.h"
+
+namespace telltale::rules {
+
+class RestingSteps {
+ public:
+  /// A sample between which the training made steps, of a node without GPUs.
+  void Add(const NodeSample& sample) {
+    if (!std::isfinite(sample.run_cpu) || !std::isfinite(sample.cpu)) return;
+    if (sample.attempt != attempt_) {
+      attempt_ = sample.attempt;
+      window_.clear();
+      cost_seconds_ = 0;
+    }
+    const double rests = std::clamp(1 - sample.run_cpu / 100, 0.0, 1.0);
+    window_.push_back({sample.run_cpu, sample.cpu, sample.seconds(), sample.wait + sample.comm,
+                       sample.from_ns, sample.to_ns, sample.first_step, sample.last_step});
+    cost_seconds_ += sample.seconds() * std::max(0.0, rests - sample.wait - sample.comm);
+    if (window_.size() > kMost) window_.pop_front();
+  }
+
+  bool judged() const { return window_.size() >= kFewest; }
+
+  /// The incident, where the steps rest. `batch`: samples of one; 0: not known. `crowded`: load of
+  /// all cores in percent from which on the training may lack a core.
+  std::optional<Incident> Judge(const std::string& node, std::int64_t batch, double crowded,
+                                bool open) const {
+    if (!judged() || batch <= 0) return std::nullopt;
+    std::vector<double> used, busy;
+    double seconds = 0;
+    double waited = 0;
+    for (const Point& point : window_) {
+      used.push_back(point.run_cpu);
+      busy.push_back(point.cpu);
+      seconds += point.seconds;
+      waited += point.seconds * point.wait;
+    }
+    const double more = open ? kHysteresis : 1;
+    const double cores = PercentileOf(std::move(used), 0.95);
+    const double wait = waited / std::max(1e-9, seconds);
+    if (cores > more * kRests || wait > more * kMostWait ||
+        PercentileOf(std::move(busy), 0.95) >= crowded) {
+      return std::nullopt;
+    }
+    Incident incident;
+    incident.subject = node;
+    incident.first_step = window_.front().first_step;
+    incident.start_ns = window_.front().start_ns;
+    incident.last_step = window_.back().last_step;
+    incident.end_ns = window_.back().end_ns;
+    incident.severity = Severity::kMedium;
+    incident.message = "Steps wait, and the cores are little used";
+    incident.cause = fmt::format(
+        "No GPU is seen, and in 95 % of the samples the training computes on at most {} of a core, "
+        "while it waits for batches and ranks in only {:.0f} % of its time: its steps wait for "
+        "something that is not recorded (a device, a server, a sleep), with batches of {}.",
+        Figure(cores / 100), 100 * wait, batch);
+    incident.advice = fmt::format(
+        "Double the batch (now {} samples) and compare the samples a second: what is waited for "
+        "often takes as long for a larger batch. Tune the learning rate for it.",
+        batch);
+    incident.cost_seconds = cost_seconds_;
+    incident.confidence = 0.6;
+    nlohmann::ordered_json evidence;
+    evidence["samples"] = window_.size();
+    evidence["run_cpu_p95"] = Rounded(cores);
+    evidence["waits"] = Rounded(wait);
+    evidence["batch_size"] = batch;
+    incident.evidence = JsonText(evidence);
+    return incident;
+  }
+
+ private:
+  static constexpr std::size_t kFewest = 20;
+  static constexpr std::size_t kMost = 512;
+  static constexpr double kRests = 20;  ///< Percent of a core.
+  static constexpr double kMostWait = 0.2;
+  static constexpr double kHysteresis = 1.25;
+
+  struct Point {
+    double run_cpu, cpu, seconds, wait;
+    std::int64_t start_ns, end_ns, first_step, last_step;
+  };
+  std::deque<Point> window_;
+  std::uint32_t attempt_ = 0;
+  double cost_seconds_ = 0;  ///< Of the attempt: time in which the steps rested.
+};
+
+}  // namespace telltale::rules
