@@ -182,18 +182,68 @@ tt_mode ModeOf(bool train) {
   return g_acts && !g_fetched ? TT_MODE_GLOBAL : TT_MODE_EVAL;
 }
 
+/// Whether a module has parameters, of its own or its children's. True where that is not known.
+bool HasParameters(PyObject* module, int depth = 0) {
+  static PyObject* const own = PyUnicode_InternFromString("_parameters");
+  static PyObject* const children = PyUnicode_InternFromString("_modules");
+  constexpr int kDeepest = 32;
+  const ErrorGuard guard;
+  const Ref parameters(PyObject_GenericGetAttr(module, own));
+  const Ref modules(PyObject_GenericGetAttr(module, children));
+  if (!parameters || !modules || !PyDict_Check(parameters.get()) || !PyDict_Check(modules.get()) ||
+      depth > kDeepest) {
+    DropError();
+    return true;
+  }
+  PyObject *name = nullptr, *value = nullptr;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(parameters.get(), &position, &name, &value) != 0) {
+    if (value != Py_None) return true;
+  }
+  position = 0;
+  while (PyDict_Next(modules.get(), &position, &name, &value) != 0) {
+    if (value != Py_None && HasParameters(value, depth + 1)) return true;
+  }
+  return false;
+}
+
+/// Whether its class is one of torch.nn's own.
+bool IsTorchsOwn(PyObject* module) {
+  static PyObject* const attribute = PyUnicode_InternFromString("__module__");
+  const ErrorGuard guard;
+  const Ref name(PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(module)), attribute));
+  if (!name) {
+    DropError();
+    return false;
+  }
+  static PyObject* const package = PyUnicode_InternFromString("torch.nn.modules.");
+  if (!PyUnicode_Check(name.get())) return false;
+  const Py_ssize_t starts = PyUnicode_Tailmatch(name.get(), package, 0, PY_SSIZE_T_MAX, -1);
+  if (starts < 0) DropError();
+  return starts == 1;
+}
+
+/// A module without weights that is called by itself is no model, and no step: a metric in an
+/// evaluation, an activation that the program calls between layers. With gradients a model of the
+/// user's own may still be one that has not registered its weights.
 PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args,
                       std::size_t nargsf, PyObject* kwnames) {
-  ModuleDepth depth(thread);
   const std::size_t count = ArgCount(nargsf);
-  if (count == 0 || !MaySteps()) return CallOriginal(self, args, nargsf, kwnames);
-  PyObject* module = args[0];
-  if (IsLossModule(module)) return LossForward(self, args, nargsf, kwnames);
+  PyObject* module = count > 0 ? args[0] : nullptr;
+  const bool steps = count > 0 && MaySteps();
+  const bool loss = steps && IsLossModule(module);
+  const bool gradients = steps && !loss && GradEnabled();
+  const bool train = gradients && IsTrueAttr(module, g_training);
+  // What such a module calls may be a model.
+  if (steps && !loss && (!train || IsTorchsOwn(module)) && !HasParameters(module)) {
+    return CallOriginal(self, args, nargsf, kwnames);
+  }
+  ModuleDepth depth(thread);
+  if (!steps) return CallOriginal(self, args, nargsf, kwnames);
+  if (loss) return LossForward(self, args, nargsf, kwnames);
   if (g_roots.Insert(module)) CallAdapter(g_adapter.on_root, module, "on_root");
   // Only the main thread's forward makes the steps its own; see StepMachine.
   if (MayFetch()) g_machine_owned = true;
-  const bool gradients = GradEnabled();
-  const bool train = gradients && IsTrueAttr(module, g_training);
   const std::int64_t size = InputSize(args, count, kwnames);
   if (g_acts_untold) [[unlikely]]
     TellActs();

@@ -519,3 +519,28 @@ for fit in range(3):
         assert sum(row[phase] for phase in PHASES) == row["duration_ns"]
         assert row["forward_ns"] > 0 and row["backward_ns"] > 0 and row["optimizer_ns"] > 0
     assert run.scalar("loss") == [float(line) for line in run.out.split()]
+
+
+def test_a_module_without_parameters_is_no_pass_of_a_model(telltale):
+    run = telltale.python(
+        """
+import torch, torch.nn as nn
+class Accuracy(nn.Module):
+    def forward(self, scores, y): return (scores.argmax(1) == y).float().mean()
+class Outer(nn.Module):
+    def forward(self, net, x): return net(x)
+net, metric, activation, outer = nn.Linear(4, 3), Accuracy(), nn.ReLU(), Outer()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x, y = torch.randn(8, 4), torch.zeros(8, dtype=torch.long)
+for _ in range(5):
+    opt.zero_grad(); nn.functional.cross_entropy(net(x), y).backward(); opt.step()
+net.eval(); metric.eval(); outer.eval()
+for _ in range(4):
+    activation(x.repeat(9, 1))
+    metric(net(x), y)
+with torch.no_grad(): metric(outer(net, x), y)
+"""
+    ).assert_clean()
+    # Metrics and activations make no step, and what calls a model is none.
+    assert len(run.steps()) == 5
+    assert [row["batch_size"] for row in run.steps("EVAL")] == [8] * 5
