@@ -103,6 +103,13 @@ bool LossCourses::Wants(const Series& series) {
   return true;
 }
 
+bool LossCourses::BeginsFit(LossCourse* course, std::uint32_t series,
+                            const format::ScalarRow& scalar) const {
+  // Of several losses each has its own level.
+  return places_[series].role == Role::kTrain && scalar.name == "loss" &&
+         course->border.Begins(course->fits, scalar.value);
+}
+
 std::optional<CoursePoint> LossCourses::Take(LossCourse* course, std::uint32_t series,
                                              const format::ScalarRow& scalar) {
   if (series >= places_.size()) return std::nullopt;

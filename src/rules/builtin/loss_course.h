@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "format/records.gen.h"
+#include "rules/builtin/loss_fits.h"
 #include "rules/series.h"
 #include "rules/tensor_pattern.h"
 
@@ -42,6 +43,18 @@ struct LossCourse {
   std::int64_t round = -1;  ///< The boosting round whose metrics come in.
   std::vector<std::pair<std::uint32_t, double>> metrics;  ///< Of the round: place and value.
   std::string train_set;  ///< What the evaluation set is called that is the training data.
+
+  FitEvents fits;
+  FitBorder border;  ///< Of the training loss.
+
+  /// Another fit of the same process begins.
+  void Restart() {
+    LossCourse next;
+    next.fits = fits;
+    next.border = border;
+    next.boosting = boosting;
+    *this = std::move(next);
+  }
 };
 
 class LossCourses {
@@ -53,6 +66,9 @@ class LossCourses {
 
   /// Of scalars: whether it is a loss.
   bool Wants(const Series& series);
+  /// REQUIRES: a scalar that is wanted. Whether it is the first training loss of another fit, whose
+  /// model, and perhaps data, are others. Called before Take.
+  bool BeginsFit(LossCourse* course, std::uint32_t series, const format::ScalarRow& scalar) const;
   /// REQUIRES: a scalar that is wanted. The point that it completes, if it does.
   std::optional<CoursePoint> Take(LossCourse* course, std::uint32_t series,
                                   const format::ScalarRow& scalar);

@@ -30,12 +30,16 @@ class FitEvents {
       ++certain_;
       return true;
     }
-    const std::int64_t step = std::max<std::int64_t>(0, event.step);
+    // What an event says of the step may be a step of an evaluation.
+    const std::int64_t step = steps_ > 0 ? steps_ : std::max<std::int64_t>(0, event.step);
     const bool another = optimizer_step_ >= 0 && step - optimizer_step_ >= kLeastSteps;
     if (another) ++possible_;
     optimizer_step_ = step;
     return another;
   }
+
+  /// A TRAIN step has ended.
+  void SeeStep(std::int64_t step) { steps_ = std::max(steps_, step + 1); }
 
   /// The optimizer did not take this step. Where it took none of many, the program did something
   /// else with its gradients, and what follows may be another task.
@@ -51,6 +55,7 @@ class FitEvents {
  private:
   std::int64_t certain_ = 0;   ///< Fits that an event has announced.
   std::int64_t possible_ = 0;  ///< Optimizers that were made anew, and rows of skipped steps.
+  std::int64_t steps_ = 0;
   std::int64_t optimizer_step_ = -1;
   std::int64_t skipped_ = 0;  ///< In a row.
   std::int64_t skipped_step_ = -2;

@@ -505,6 +505,7 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     process.reinforcement.SeeStep(step);
     if (step.mode != "TRAIN") return;
     process.trains = true;
+    process.fits.SeeStep(step.step);
     process.samples += static_cast<double>(step.batch_size > 0 ? step.batch_size : kUnknownBatch);
     if (step.data_wait_ns > 0) process.waited_s += static_cast<double>(step.data_wait_ns) / 1e9;
   }

@@ -122,6 +122,7 @@ class LossTraces {
     }
     if (!of->BeginStep(row.step)) return;
     of->reinforcement.SeeStep(row);
+    of->fits.SeeStep(row.step);
     for (auto& [name, waiting] : of->traces) {
       if (waiting.point.step <= row.step) Complete(of, &waiting, point, close);
     }

@@ -56,6 +56,7 @@ class Overfit final : public Rule {
     if (const auto* scalar = record.As<format::ScalarRow>()) {
       Process* process = Find(*scalar, reporter);
       if (process == nullptr) return;
+      if (courses_.BeginsFit(&process->course, record.series, *scalar)) BeginFit(process, reporter);
       const auto point = courses_.Take(&process->course, record.series, *scalar);
       if (point) OnPoint(process, *point, reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {
@@ -65,6 +66,7 @@ class Overfit final : public Rule {
       const std::int64_t waited =
           std::clamp<std::int64_t>(step->data_wait_ns, 0, step->duration_ns);
       process->worked_s += static_cast<double>(step->duration_ns - waited) / 1e9;
+      process->course.fits.SeeStep(step->step);
     } else if (const auto* event = record.As<format::EventRow>()) {
       OnEvent(*event, reporter);
     }
@@ -98,17 +100,22 @@ class Overfit final : public Rule {
   void OnEvent(const format::EventRow& event, Reporter* reporter) {
     if (event.kind == "process.exit") {
       processes_.End(event, writer_, [&](Process* process) { End(process, reporter); });
-    } else if (event.kind == "boosting.start") {
+    } else if (FitEvents::Wants(event.kind)) {
       Process* process = Find(event, reporter);
       if (process == nullptr) return;
-      // Another training of the same process has another model and perhaps other data.
-      if (const auto point = courses_.Finish(&process->course)) OnPoint(process, *point, reporter);
-      Close(process, reporter);
-      process->course = {};
+      process->course.fits.See(event);
+      if (event.kind != "boosting.start") return;
+      BeginFit(process, reporter);
       process->course.boosting = true;
-      process->points = process->bad_in_row = process->good_in_row = process->risen_in_row = 0;
-      process->best = process->newest = {};
     }
+  }
+
+  /// Another training of the same process has another model and perhaps other data.
+  void BeginFit(Process* process, Reporter* reporter) {
+    End(process, reporter);
+    process->course.Restart();
+    process->points = process->bad_in_row = process->good_in_row = process->risen_in_row = 0;
+    process->best = process->newest = {};
   }
 
   void OnPoint(Process* process, const CoursePoint& point, Reporter* reporter) {
@@ -177,9 +184,10 @@ class Overfit final : public Rule {
                                                                  : Severity::kMedium);
     // A training loss near 0 makes any share of it.
     incident.message =
-        gap < 10 ? fmt::format("Validation loss {} % above training loss", Plain(100 * gap))
-                 : fmt::format("Validation loss {}, training loss {}", Figure(now.validation),
-                               Figure(now.train));
+        gap < 0    ? fmt::format("Validation loss {} % below training loss", Plain(-100 * gap))
+        : gap < 10 ? fmt::format("Validation loss {} % above training loss", Plain(100 * gap))
+                   : fmt::format("Validation loss {}, training loss {}", Figure(now.validation),
+                                 Figure(now.train));
     if (risen) {
       const bool fell = now.train < best.train;
       incident.cause = fmt::format(
@@ -242,7 +250,10 @@ const RuleDesc kOverfitDesc{
         "Info while v is within 5 % of its lowest, a gap that is common in healthy trainings; "
         "medium after 3 evaluations in a row above that, high where it is 50 % above. Cost "
         "= time of the TRAIN steps, less waits for data, since v was lowest, where it has risen "
-        "by more than 5 %: the assumption is that its model is the one to keep.",
+        "by more than 5 %: the assumption is that its model is the one to keep. Another fit of the "
+        "process (the next fold: a new optimizer, and a training loss back above the middle "
+        "between "
+        "its start and its best) begins anew.",
     .how_to_fix =
         "Stop where the validation loss is lowest and keep that model. Then: more data or "
         "augmentation, weight decay, dropout, a smaller model; of boosting a smaller max_depth, "

@@ -46,6 +46,7 @@ class Overtraining final : public Rule {
     if (const auto* scalar = record.As<format::ScalarRow>()) {
       Process* process = Find(*scalar, reporter);
       if (process == nullptr) return;
+      if (courses_.BeginsFit(&process->course, record.series, *scalar)) BeginFit(process, reporter);
       const auto point = courses_.Take(&process->course, record.series, *scalar);
       if (point) OnPoint(process, *point, reporter);
     } else if (const auto* step = record.As<format::StepRow>()) {
@@ -55,6 +56,7 @@ class Overtraining final : public Rule {
       const std::int64_t waited =
           std::clamp<std::int64_t>(step->data_wait_ns, 0, step->duration_ns);
       process->worked_s += static_cast<double>(step->duration_ns - waited) / 1e9;
+      process->course.fits.SeeStep(step->step);
     } else if (const auto* event = record.As<format::EventRow>()) {
       OnEvent(*event, reporter);
     }
@@ -92,15 +94,21 @@ class Overtraining final : public Rule {
   void OnEvent(const format::EventRow& event, Reporter* reporter) {
     if (event.kind == "process.exit") {
       processes_.End(event, writer_, [&](Process* process) { End(process, reporter); });
-    } else if (event.kind == "boosting.start") {
+    } else if (FitEvents::Wants(event.kind)) {
       Process* process = Find(event, reporter);
       if (process == nullptr) return;
-      // Another training of the same process has another model.
-      End(process, reporter);
-      process->course = {};
+      process->course.fits.See(event);
+      if (event.kind != "boosting.start") return;
+      BeginFit(process, reporter);
       process->course.boosting = true;
-      process->train = process->validation = {};
     }
+  }
+
+  /// Another training of the same process has another model.
+  void BeginFit(Process* process, Reporter* reporter) {
+    End(process, reporter);
+    process->course.Restart();
+    process->train = process->validation = {};
   }
 
   void See(Best* best, double value, const Process& process) const {
