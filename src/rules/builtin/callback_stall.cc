@@ -22,6 +22,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
+#include "rules/builtin/reinforcement.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::callback_stall {
@@ -121,6 +122,10 @@ class CallbackStall final : public Rule {
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
         processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
+      } else if (ReinforcementSigns::IsEvent(event->kind)) {
+        Process* process =
+            processes_.Find(*event, writer_, [&](Process* former) { End(former, reporter); });
+        if (process != nullptr) process->acts = true;
       }
     }
   }
@@ -144,6 +149,7 @@ class CallbackStall final : public Rule {
     double eval_ns = 0;
     std::deque<Stall> stalls;  ///< The newest.
     std::int64_t written_ns = 0;
+    bool acts = false;  ///< Its model plays an environment: between updates it makes its data.
 
     double total_ns = 0;    ///< Since the first stall that is kept.
     double counted_ns = 0;  ///< Stalls of the open incident.
@@ -295,10 +301,14 @@ class CallbackStall final : public Rule {
     if (!period) return;
     double sum = 0;
     double evaluation = 0;
+    double named = 0;
     for (const Stall& s : process->stalls) {
       sum += s.ns;
       evaluation += std::min(s.eval_ns, s.ns);
+      named += std::min(s.span_ns, s.ns);
     }
+    // Of an agent that is the time in which it plays, and no callback's.
+    if (process->acts && named < 0.5 * sum) return;
     // Whole distances: from the first stall to the newest, without that one.
     const double last = process->stalls.back().ns;
     const double time = process->total_ns - last;
@@ -453,7 +463,10 @@ const RuleDesc kCallbackStallDesc{
         "evaluation_share on. What it lines up with: the evaluation; the span, of the program or "
         "of the framework, that lies in 80 % of the stalls and makes half of each (reading of "
         "files is left out: it is in the wait for data too); writes of the process of 1 MB a "
-        "stall. Over when none came for three times the distance, and where its process ends. Cost "
+        "stall. Where the process plays an environment (event environment) those alone of which a "
+        "span "
+        "makes half: else the agent makes its data then. Over when none came for three times the "
+        "distance, and where its process ends. Cost "
         "= Σ stalls.",
     .how_to_fix =
         "Do it less often, or on a thread while the next steps run: asynchronous checkpoints, "
