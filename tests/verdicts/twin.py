@@ -36,7 +36,9 @@ class Counts:
         self.evaluations: list[int] = []  # samples of each forward of a root outside of training
         self.modes: list[bool] = []  # `training` of the roots that were called since the newest update
         self.data_wait_s = 0.0
+        self.undecided = False  # the newest forward was in eval mode, with gradients
         self.gc_s = 0.0
+        self.between_epochs_s = 0.0  # from the end of a pass, or its last batch of Keras, until the next batch is asked for
         self.rounds: list[dict[str, float]] = []  # of boosting
         self.keras: dict[str, list[Any]] = {"train": [], "test": [], "predict": [], "lr": [], "loss": []}
 
@@ -129,6 +131,10 @@ def patch_torch(counts: Counts) -> None:
         root = tensors
         if isinstance(root, (list, tuple)) and len(root) == 1:
             root = root[0]
+        # The newest pass was in eval mode, and this is its backward: it was no evaluation.
+        if counts.undecided:
+            counts.evaluations.pop()
+            counts.undecided = False
         single = isinstance(root, torch.Tensor) and root.numel() == 1
         counts.losses.append(float(root.detach()) if single else None)
         # A model and a guide, or real and made samples, are called with the same batch: it counts once.
@@ -140,26 +146,44 @@ def patch_torch(counts: Counts) -> None:
     # Tensor.backward reads torch.autograd.backward at each call: it is counted there.
 
     def of_call(module: Any, *args: Any, **kwargs: Any) -> Callable[[], None]:
-        if isinstance(module, torch.nn.modules.loss._Loss):
-            return nothing
         size = first_size([args, kwargs], torch)
-        if torch.is_grad_enabled() and module.training:
+        # A model in eval mode is called too where something beside its weights is fitted (an explanation).
+        if torch.is_grad_enabled():
             counts.called.append(size)
-        else:
+        gradients = torch.is_grad_enabled()
+        if not (gradients and module.training):
             counts.evaluations.append(size)
+        counts.undecided = gradients and not module.training
         counts.modes.append(bool(module.training))
         return nothing
 
-    torch.nn.Module.__call__ = outermost(torch.nn.Module.__call__, of_call)
+    call = torch.nn.Module.__call__
+    counted_call = outermost(call, of_call)
+
+    @functools.wraps(call)
+    def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+        # Losses and metrics may be modules too, and what fits a model; a model has parameters.
+        if isinstance(module, torch.nn.modules.loss._Loss) or next(module.parameters(), None) is None:
+            return call(module, *args, **kwargs)
+        return counted_call(module, *args, **kwargs)
+
+    torch.nn.Module.__call__ = called
 
     iterator = torch.utils.data.dataloader._BaseDataLoaderIter
     fetch = iterator.__next__
+    pass_ended = [0.0]
 
     @functools.wraps(fetch)
     def fetched(self: Any) -> Any:
         begun = time.perf_counter()
+        if pass_ended[0]:
+            counts.between_epochs_s += begun - pass_ended[0]
+            pass_ended[0] = 0.0
         try:
             batch = fetch(self)
+        except StopIteration:
+            pass_ended[0] = time.perf_counter()
+            raise
         finally:
             counts.data_wait_s += time.perf_counter() - begun
         counts.fetched.append(first_size(batch, torch))
@@ -198,12 +222,18 @@ def patch_xgboost(counts: Counts) -> None:
 
 def patch_keras(counts: Counts) -> None:
     keras = importlib.import_module("keras")
+    ended = [0.0]
 
     class Batches(keras.callbacks.Callback):  # type: ignore[name-defined]
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             counts.keras["lr"].append(float(self.model.optimizer.learning_rate))
 
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            if batch == 0 and ended[0]:
+                counts.between_epochs_s += time.perf_counter() - ended[0]
+
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            ended[0] = time.perf_counter()
             counts.keras["train"].append(batch)
             counts.keras["loss"].append(float((logs or {}).get("loss", float("nan"))))
 
@@ -228,6 +258,13 @@ def patch_keras(counts: Counts) -> None:
 
 
 PATCHES = {"torch": patch_torch, "xgboost": patch_xgboost, "keras": patch_keras}
+
+
+def loss_kept(counts: Counts) -> float:
+    """The mean of the last quarter of the losses, as a share of the mean of the first ten; 0: there are too few."""
+    losses = [loss for update in counts.updates for loss in update["losses"] if loss is not None]
+    first, last = losses[:10], losses[-(len(losses) // 4) :]
+    return sum(last) / len(last) / (sum(first) / len(first)) if len(losses) >= 40 and sum(first) else 0.0
 
 
 def count_gc(counts: Counts) -> None:
@@ -262,7 +299,7 @@ def main() -> int:
     sys.argv = [script, *options.words]
     sys.path[0] = str(folder)
     runpy.run_path(script, run_name="__main__")
-    document = {**vars(counts), "seconds": time.perf_counter() - begun}
+    document = {**vars(counts), "loss_kept": loss_kept(counts), "seconds": time.perf_counter() - begun}
     # What lies behind the last update belongs to none.
     text = json.dumps(document)
     if options.json:
