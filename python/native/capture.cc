@@ -527,13 +527,6 @@ PyObject* Current(PyObject*, PyObject*) {
   return Py_BuildValue("(Li)", static_cast<long long>(step), mode);
 }
 
-PyObject* Acts(PyObject*, PyObject*) {
-  if (!g_acts) g_acts = g_acts_untold = true;
-  // An environment alone makes no process one that trains.
-  if (g_recording == Recording::kOn && g_machine_owned) tt_acts();
-  return None();
-}
-
 PyObject* FetchBegin(PyObject*, PyObject*) {
   if (MayFetch() && MaySteps()) {
     tt_fetch_begin();
@@ -664,7 +657,6 @@ PyMethodDef g_functions[] = {
     {"scalar_at", Fast(ScalarAt), kFast, "scalar_at(name, value, step, mode)"},
     {"request_plan", Fast(RequestPlan), kFast, "request_plan(json_text) -> bool: was sent"},
     {"current", Current, METH_NOARGS, "current() -> (step, mode) of the open step"},
-    {"acts", Acts, METH_NOARGS, "The environment of an agent is reset or stepped."},
     {"fetch_begin", FetchBegin, METH_NOARGS, "The next batch is being fetched."},
     {"fetch_end", Fast(FetchEnd), kFast, "fetch_end(batch=0); -1: the epoch ended"},
     {"forward_begin", Fast(ForwardBegin), kFast, "forward_begin(mode)"},

@@ -848,6 +848,13 @@ PyObject* Seen(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
   return CallOriginal(self, args, nargsf, kwnames);
 }
 
+PyObject* Acts(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  if (!g_acts) g_acts = g_acts_untold = true;
+  // An environment alone makes no process one that trains.
+  if (g_recording == Recording::kOn && g_machine_owned) tt_acts();
+  return CallOriginal(self, args, nargsf, kwnames);
+}
+
 PyObject* NewGroup(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   if (result != nullptr && g_recording == Recording::kOn && g_adapter.on_group != nullptr) {
@@ -903,6 +910,8 @@ Vectorcall HookFunction(HookKind kind) {
       return Caught;
     case HookKind::kMakesCaught:
       return MakesCaught;
+    case HookKind::kActs:
+      return Acts;
     case HookKind::kNewGroup:
     case HookKind::kCount:
       break;

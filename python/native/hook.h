@@ -36,7 +36,8 @@ enum class HookKind : int {
   kSeen = 17,         ///< anything of which it is asked whether it was called
   kCaught = 18,       ///< a function that is called while an exception is handled
   kMakesCaught = 19,  ///< a function that makes such a one
-  kCount = 20,
+  kActs = 20,         ///< an environment's reset and step, which an agent calls
+  kCount = 21,
 };
 
 struct HookObject {

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import sys
+
 LIBRARY = """
 class Env:
     def reset(self): raise NotImplementedError
@@ -109,3 +111,25 @@ for i in range(3):
     ).assert_clean()
     assert [row["batch_size"] for row in run.steps("EVAL")] == [6, 6, 6]
     assert run.events("environment") == []
+
+
+def test_the_methods_look_as_they_are_and_an_exception_has_the_same_traceback(telltale):
+    telltale.script(LIBRARY, "gymnasium/__init__.py")
+    script = telltale.script(
+        """
+import gymnasium, inspect, pickle
+class Broken(gymnasium.Env):
+    def reset(self): return 0
+    def step(self, action): raise ValueError("the robot fell")
+env = gymnasium.Wrapper(Broken())
+env.reset()
+step = gymnasium.Wrapper.step
+print(inspect.getsource(step), inspect.signature(env.step), inspect.isfunction(step), step.__class__)
+print(step.__code__.co_names, sorted(vars(step)), pickle.loads(pickle.dumps(step)) is step)
+env.step(action=3)
+"""
+    )
+    run, plain = telltale.run([sys.executable, script]), telltale.plain([sys.executable, script])
+    assert (run.code, run.err) == (plain.returncode, plain.stderr)
+    assert "the robot fell" in run.err
+    assert run.out == plain.stdout

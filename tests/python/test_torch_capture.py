@@ -556,7 +556,7 @@ class Scaler:
     def step(self, optimizer):
         if all(torch.isfinite(p.grad).all() for p in net.parameters()): optimizer.step()
 if "telltale._probe" in sys.modules:
-    from telltale.adapters.torch.hooking import SCALER
+    from telltale.adapters.hooking import SCALER
     Scaler.step = sys.modules["telltale._probe"].Hook(Scaler.step, SCALER)
 for i in range(4):
     opt.zero_grad(); (crit(net(x), y) * (float("inf") if i == 2 else 1)).backward(); Scaler().step(opt)
@@ -583,7 +583,7 @@ class Scaler:
     _enabled, scale = True, 1024.0
     def step(self, optimizer): return optimizer.step(grad_scaler=self)
 if "telltale._probe" in sys.modules:
-    from telltale.adapters.torch.hooking import SCALER
+    from telltale.adapters.hooking import SCALER
     Scaler.step = sys.modules["telltale._probe"].Hook(Scaler.step, SCALER)
 opt = Own(net.parameters(), lr=0.1)
 for i in range(3):

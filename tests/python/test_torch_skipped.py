@@ -244,7 +244,7 @@ SCALER = (
     OPTIMIZER
     + """
 from telltale._native import probe
-from telltale.adapters.torch.hooking import RESCALE, SCALE, SCALER
+from telltale.adapters.hooking import RESCALE, SCALE, SCALER
 # A scaler of CUDA cannot be enabled on a CPU: this is the hooks it gets, around like methods.
 class Scaler:
     _enabled, _growth_interval, found = True, 5, False

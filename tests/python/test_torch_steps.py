@@ -193,7 +193,7 @@ def test_the_loss_is_recorded_as_it_was_before_scaling(telltale):
         PRELUDE
         + """
 from telltale._native import probe
-from telltale.adapters.torch.hooking import SCALE
+from telltale.adapters.hooking import SCALE
 assert type(torch.cuda.amp.GradScaler.scale) is probe.Hook
 class Scaler:
     def scale(self, outputs): return outputs * 1024
@@ -212,7 +212,7 @@ SCALED = (
     PRELUDE
     + """
 from telltale._native import probe
-from telltale.adapters.torch.hooking import SCALE, SCALER
+from telltale.adapters.hooking import SCALE, SCALER
 class Scaler:
     _enabled = True
     def scale(self, outputs): return outputs * 1024

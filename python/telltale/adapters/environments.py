@@ -6,28 +6,15 @@ environment or run several; an environment of the user's own is seen through the
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any, Callable
+from typing import Any
 
 from .._native import probe
+from .hooking import ACTS, hook
 
 _LIBRARIES = ("gym.", "gymnasium.", "stable_baselines3.")
 _METHODS = ("reset", "step")
-_MARK = "_telltale"
-
-
-def _told(original: Callable[..., Any]) -> Callable[..., Any]:
-    acts = probe.acts
-
-    @functools.wraps(original)
-    def told(*args: Any, **kwargs: Any) -> Any:
-        acts()
-        return original(*args, **kwargs)
-
-    setattr(told, _MARK, True)
-    return told
 
 
 def _with_subclasses(cls: type) -> Iterator[type]:
@@ -54,6 +41,5 @@ def install(module: ModuleType) -> None:
             if not f"{cls.__module__}.".startswith(_LIBRARIES):
                 continue
             for name in _METHODS:
-                original = vars(cls).get(name)
-                if callable(original) and not hasattr(original, _MARK):
-                    setattr(cls, name, _told(original))
+                if callable(vars(cls).get(name)):
+                    hook(cls, name, ACTS)

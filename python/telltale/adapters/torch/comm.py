@@ -10,8 +10,8 @@ from typing import Any
 
 from ... import _session, _spans
 from ..._native import probe
+from ..hooking import COMM_WAIT, NEW_GROUP, hook, hook_everywhere
 from . import modules
-from .hooking import COMM_WAIT, NEW_GROUP, hook, hook_everywhere
 
 _COLLECTIVES = (
     "all_gather",

@@ -15,8 +15,8 @@ from typing import Any
 
 from ... import _session, _spans
 from ..._native import note, probe
+from ..hooking import MOVE
 from . import modules
-from .hooking import MOVE
 
 LEAST_NS = 1_000_000
 """Shorter copies have no span."""

@@ -9,7 +9,7 @@ import collections
 from types import ModuleType
 
 from ..._native import probe
-from .hooking import FETCH, ITER, NEXT, hook
+from ..hooking import FETCH, ITER, NEXT, hook
 
 
 def install(torch: ModuleType) -> None:

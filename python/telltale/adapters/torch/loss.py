@@ -13,8 +13,8 @@ from typing import Any, Callable
 
 from ..._native import probe
 from ..._session import at_end
+from ..hooking import BACKWARD, LOSS, hook
 from . import device, events, outputs, shards, tensors
-from .hooking import BACKWARD, LOSS, hook
 
 _torch: Any = None
 # The built-in functions beneath torch.nn.functional's losses, by the module that holds them.

@@ -14,8 +14,8 @@ from typing import Any
 
 from ..._native import probe
 from ..._session import on_wake
+from ..hooking import SEEN, hook
 from . import batches, events, tensors
-from .hooking import SEEN, hook
 
 _MAX_EVENTS = 16
 _MAX_NODES = 24

@@ -17,8 +17,8 @@ from typing import Any, Callable
 
 from ..._native import probe
 from ..._session import on_wake
+from ..hooking import CLEAR, FORWARD, TRACE, hook, hook_everywhere
 from . import events, tensors
-from .hooking import CLEAR, FORWARD, TRACE, hook, hook_everywhere
 
 # Class of a wrapper (of torch's, or of Lightning Fabric's) -> its attribute that holds what it wraps.
 _WRAPPERS = {

@@ -16,8 +16,8 @@ from types import ModuleType
 from typing import Any
 
 from ..._native import note, probe
+from ..hooking import CLEAR, OPTIMIZER, hook
 from . import spans
-from .hooking import CLEAR, OPTIMIZER, hook
 
 _made: weakref.WeakSet[Any] = weakref.WeakSet()
 

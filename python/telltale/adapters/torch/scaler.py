@@ -11,8 +11,8 @@ from typing import Any
 
 from ..._native import probe
 from ..._session import on_wake
+from ..hooking import RESCALE, SCALE, SCALER, hook
 from . import loss, tensors
-from .hooking import RESCALE, SCALE, SCALER, hook
 
 # The newest scale that was recorded.
 _told: float | None = None

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..._native import probe
 from ..._session import at_end, on_wake
+from ..hooking import SCHEDULE, hook
 from . import events, tensors
-from .hooking import SCHEDULE, hook
 
 # What their classes call what they were made with.
 _SETTINGS = (

@@ -12,8 +12,8 @@ from typing import Any
 
 from ... import _spans
 from ..._native import note, probe
+from ..hooking import TIMED
 from . import copies, modules
-from .hooking import TIMED
 
 _torch: Any = None
 # Datasets keep the paths of their items under one of these names.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._native import probe
+from .._native import probe
 
 # Kinds of Hook, as HookKind in hook.h.
 (
@@ -28,6 +28,7 @@ from ..._native import probe
     SCHEDULE,
     SEEN,
 ) = range(18)
+ACTS = 20
 
 
 def hook(owner: Any, name: str, kind: int, about: str | None = None) -> bool:
