@@ -96,7 +96,7 @@ x = torch.ones(50_000, 8)
 def validate():
     loss = net(x).pow(2).mean()
     curve.append(loss if {kept} else loss.item())
-steps_until(lambda: memory._looks and len(memory._marks) >= 24, validate)
+steps_until(lambda: memory._looks and len(memory._marks) >= 24 and (not {kept} or memory._graphs()["bytes_each"] > 0), validate)
 big = {GROW}
 """
     ).assert_clean()
