@@ -13,14 +13,14 @@ namespace telltale::native {
 namespace {
 
 struct Looks {
-  PyObject* on_mode = nullptr;           ///< (root, optimizer) it trains a root that has run
-  PyObject* on_parameters = nullptr;     ///< (optimizer) it is about to step
-  PyObject* on_loss_function = nullptr;  ///< (tensor, scaled: bool) a backward begins
-  PyObject* on_backward = nullptr;       ///< () likewise
-  PyObject* on_not_finite = nullptr;     ///< (tensor) a backward begins from a NaN or Inf
-  PyObject* on_eval_loss = nullptr;      ///< (function or module, input, target) of an evaluation
-  PyObject* on_scheduler = nullptr;      ///< (scheduler, number, calls, epoch given: bool)
-  PyObject* on_graph = nullptr;          ///< (result) a root's forward with gradients has ended
+  PyObject* on_mode = nullptr;               ///< (root, optimizer) it trains a root that has run
+  PyObject* on_parameters = nullptr;         ///< (optimizer) it is about to step
+  PyObject* on_loss_function = nullptr;      ///< (tensor, scaled: bool) a backward begins
+  PyObject* on_backward = nullptr;           ///< () likewise
+  PyObject* on_not_finite = nullptr;         ///< (tensor) a backward begins from a NaN or Inf
+  PyObject* on_scheduler = nullptr;          ///< (scheduler, number, calls, epoch given: bool)
+  PyObject* on_graph = nullptr;              ///< (result) a root's forward with gradients has ended
+  PyObject* on_compiled_backward = nullptr;  ///< () a backward begins that torch compiles
 };
 Looks g_looks;
 
@@ -114,6 +114,22 @@ bool KeepsGraph(const CallArguments& call) {
   return false;
 }
 
+/// Whether torch compiles the backwards that begin now (compiled autograd), from the graphs and the
+/// hooks that are on them. A Python without torch 2's compiler has not loaded the module.
+bool CompilesBackward() {
+  static PyObject* const module_name =
+      PyUnicode_InternFromString("torch._dynamo.compiled_autograd");
+  static PyObject* const flag = PyUnicode_InternFromString("compiled_autograd_enabled");
+  if (module_name == nullptr || flag == nullptr) return false;
+  const ErrorGuard guard;
+  PyObject* module = PyDict_GetItemWithError(PyImport_GetModuleDict(), module_name);  // Borrowed.
+  PyObject* on = module != nullptr && PyModule_Check(module) != 0
+                     ? PyDict_GetItemWithError(PyModule_GetDict(module), flag)
+                     : nullptr;
+  if (on == nullptr) DropError();
+  return on == Py_True;
+}
+
 void TellRetained() {
   g_retained_told = g_hot.retained;
   char data[96];
@@ -176,6 +192,7 @@ PyObject* ConfigureLoop(PyObject*, PyObject*, PyObject* kwargs) {
       {"on_eval_loss", &g_looks.on_eval_loss},
       {"on_scheduler", &g_looks.on_scheduler},
       {"on_graph", &g_looks.on_graph},
+      {"on_compiled_backward", &g_looks.on_compiled_backward},
   };
   PyObject *key = nullptr, *value = nullptr;
   Py_ssize_t position = 0;
@@ -227,6 +244,9 @@ void LoopForwardEnded(PyObject* result) {
 
 void LoopBackward(const CallArguments& call, bool scaled) {
   const std::uint64_t seen = g_hot.backwards++;
+  if (g_looks.on_compiled_backward != nullptr && CompilesBackward()) [[unlikely]] {
+    Call(g_looks.on_compiled_backward, "on_compiled_backward", {});
+  }
   for (std::size_t i = 0; i < g_hot.candidates; ++i) g_candidates[i].backward = true;
   if (KeepsGraph(call)) [[unlikely]] {
     if (g_hot.retained++ == 0) TellRetained();

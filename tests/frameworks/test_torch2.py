@@ -122,6 +122,27 @@ print(dict(counters["stats"]), dict(counters["graph_break"]), counters["frames"]
     assert "torch.compile" in event["message"]
 
 
+@pytest.mark.parametrize("forward_too", [True, False])
+def test_a_backward_that_torch_compiles_has_the_same_graphs_as_without_us(lab, forward_too):
+    script = f"""{MLP}
+import contextlib
+from torch._dynamo import compiled_autograd
+from torch._dynamo.utils import counters
+opt = make(); net.train()
+def on(here):
+    return compiled_autograd._enable(torch.compile(backend="eager")) if here else contextlib.nullcontext()
+for number in range(12):
+    opt.zero_grad()
+    with on({forward_too} and number >= 4): loss = crit(net(x), y)
+    with on(number >= 4): loss.backward()
+    opt.step()
+print(dict(counters["stats"]), dict(counters["compiled_autograd"]), dict(counters["graph_break"]), counters["frames"], digest())
+"""
+    captured = lab.run(script)
+    assert captured.out == lab.plain(script)
+    assert captured.steps() == list(range(12))
+
+
 def test_nothing_of_ours_is_compiled_and_parameters_are_those_of_eager(lab):
     script = f"""{MLP}
 import os

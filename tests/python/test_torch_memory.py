@@ -200,3 +200,30 @@ for x in torch.utils.data.DataLoader(Data(), batch_size=8, num_workers=1): step(
     told = next(event["facts"] for event in run.events("memory.held") if event["facts"]["worker"])
     (names,) = told["containers"]
     assert names["name"] == "Data.names" and names["entries"] == names["first"] == 60_000
+
+
+def test_no_graph_is_marked_once_torch_compiles_backward_passes(telltale):
+    """A stand-in for torch 2's module: it is switched on after the forward, as `with` around a backward does."""
+    run = telltale.python(
+        LOOP
+        + """
+import sys, types
+compiled = sys.modules["torch._dynamo.compiled_autograd"] = types.ModuleType("compiled_autograd")
+compiled.compiled_autograd_enabled = False
+steps_until(lambda: len(memory._marks) >= 8)
+kept = []
+while not any(graph is not None for *_, graph in ((*each[:2], each[2]()) for each in memory._marks)):
+    kept.append(net(torch.ones(4, 8)).sum())
+hooks = []
+kept[-1].register_hook(lambda gradient: hooks.append([len(memory._marks)]))
+compiled.compiled_autograd_enabled = True
+for loss in kept: loss.backward()
+print(hooks, memory._marks)
+for _ in range(200): step()
+compiled.compiled_autograd_enabled = False
+for _ in range(200): step()
+print(memory._marks)
+"""
+    ).assert_clean()
+    assert run.out == "[[0]] []\n[]\n"
+    assert telltale.probe_log().count("graphs are not marked") == 1

@@ -4,7 +4,8 @@
 Once a second at most a process asks the kernel how much memory of its own it has. Only where that has grown by 64 MiB
 since the last look, it looks at what Python holds (held.py), and at how many of the graphs that it has marked still
 exist. A mark is a hook of the node that a forward's result comes from: it lives as long as the graph. Nothing of the
-user's is kept.
+user's is kept. Where torch compiles backward passes (compiled autograd), it compiles them with the hooks that it finds,
+anew for each other one: no graph is marked from then on, and the marks that are there go.
 """
 
 from __future__ import annotations
@@ -56,9 +57,10 @@ _first: dict[tuple[str, int], int] = {}
 class _Mark:
     """Lives as long as the node that has its method as a hook."""
 
-    __slots__ = ("__weakref__", "size", "spent")
+    __slots__ = ("__weakref__", "handle", "size", "spent")
 
-    def __init__(self) -> None:
+    def __init__(self, node: Any) -> None:
+        self.handle = node.register_hook(self.spend)
         self.size = -1  # Bytes that the graph has saved, as far as it was looked at; -1: not known.
         self.spent = False
 
@@ -133,9 +135,32 @@ def _saved_bytes(root: Any) -> int:
     return sum(storages.values())
 
 
+def _compiles_backward() -> bool:
+    """Whether torch compiles backward passes, or is going to."""
+    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+    config = sys.modules.get("torch._dynamo.config")
+    return bool(
+        getattr(compiled, "compiled_autograd_enabled", False) or getattr(config, "compiled_autograd", False)
+    )
+
+
+def on_compiled_backward() -> None:
+    """A backward begins that torch compiles: takes the marks from the graphs that are there, and sets none any more."""
+    probe.configure_loop(on_graph=None, on_compiled_backward=None)
+    for _, _, reference in _marks:
+        mark = reference()
+        if mark is not None:
+            mark.handle.remove()
+    _marks.clear()
+    note("torch: graphs are not marked: torch compiles backward passes (compiled autograd)")
+
+
 def on_graph(result: Any) -> None:
     """A root's forward with gradients has ended: marks its graph, of some that follow each other."""
     global _asked, _every, _marks
+    if _compiles_backward():
+        on_compiled_backward()
+        return
     group, _asked = _asked // _IN_A_ROW, _asked + 1
     if group % _every != 0:
         return
@@ -143,11 +168,12 @@ def on_graph(result: Any) -> None:
     node = tensor.grad_fn if tensor is not None else None
     if node is None:
         return
-    mark = _Mark()
+    size = -1
     if _asked % _SIZE_EVERY == 0 and not loss_function.uses_saved_hooks():
         with tensors.undisturbed():
-            mark.size = _saved_bytes(node)
-    node.register_hook(mark.spend)
+            size = _saved_bytes(node)
+    mark = _Mark(node)
+    mark.size = size
     _marks.append((group, probe.current()[0], weakref.ref(mark)))
     if len(_marks) >= _MOST_MARKS:
         _every *= 2
@@ -310,4 +336,6 @@ def install(torch: ModuleType) -> None:
     at_end(_ends)
     _spans.each_second(_second)
     probe.configure(on_fetched=on_fetched)
-    probe.configure_loop(on_graph=tensors.careful(on_graph))
+    probe.configure_loop(
+        on_graph=tensors.careful(on_graph), on_compiled_backward=tensors.careful(on_compiled_backward)
+    )
