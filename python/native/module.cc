@@ -10,6 +10,7 @@
 #include "exceptions.h"
 #include "hook.h"
 #include "items.h"
+#include "profile_function.h"
 #include "py_api.h"
 #include "span.h"
 #include "spans.h"
@@ -337,6 +338,8 @@ PyMethodDef g_functions[] = {
     {"hook_calls", HookCalls, METH_O, "hook_calls(hook) -> int"},
     {"on_uncaught", OnUncaught, METH_O, "on_uncaught(callback) -> bool; callback(exception)"},
     {"run_quietly", RunQuietly, METH_O, "run_quietly(callback): no exception comes out of it"},
+    {"has_profile_function", HasProfileFunction, METH_NOARGS,
+     "has_profile_function() -> bool of the calling thread; None: not known"},
     {"copy_totals", CopyTotalsOf, METH_O, "copy_totals(to_host) -> (calls, bytes, ns)"},
     {"configure", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(Configure)),
      METH_VARARGS | METH_KEYWORDS, "configure(**callbacks)"},

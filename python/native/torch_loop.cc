@@ -13,13 +13,14 @@ namespace telltale::native {
 namespace {
 
 struct Looks {
-  PyObject* on_mode = nullptr;               ///< (root, optimizer) it trains a root that has run
-  PyObject* on_parameters = nullptr;         ///< (optimizer) it is about to step
-  PyObject* on_loss_function = nullptr;      ///< (tensor, scaled: bool) a backward begins
-  PyObject* on_backward = nullptr;           ///< () likewise
-  PyObject* on_not_finite = nullptr;         ///< (tensor) a backward begins from a NaN or Inf
-  PyObject* on_scheduler = nullptr;          ///< (scheduler, number, calls, epoch given: bool)
-  PyObject* on_graph = nullptr;              ///< (result) a root's forward with gradients has ended
+  PyObject* on_mode = nullptr;           ///< (root, optimizer) it trains a root that has run
+  PyObject* on_parameters = nullptr;     ///< (optimizer) it is about to step
+  PyObject* on_loss_function = nullptr;  ///< (tensor, scaled: bool) a backward begins
+  PyObject* on_backward = nullptr;       ///< () likewise
+  PyObject* on_not_finite = nullptr;     ///< (tensor) a backward begins from a NaN or Inf
+  PyObject* on_eval_loss = nullptr;      ///< (function or module, input, target) of an evaluation
+  PyObject* on_scheduler = nullptr;      ///< (scheduler, number, calls, epoch given: bool)
+  PyObject* on_graph = nullptr;          ///< (result) a root's forward with gradients has ended
   PyObject* on_compiled_backward = nullptr;  ///< () a backward begins that torch compiles
 };
 Looks g_looks;

@@ -10,12 +10,12 @@ from __future__ import annotations
 import cProfile
 import marshal
 import os
-import sys
 import time
 from typing import Any, Callable
 
 from . import _session
 from ._native import probe
+from ._profilers import profiler_at_work
 from ._window_plan import MODES, Window
 
 # By tt_phase.
@@ -30,15 +30,6 @@ def _off_cpu() -> float:
 
 # total is cProfile's own, which calls no Python.
 TIMERS: dict[str, Callable[[], float] | None] = {"total": None, "cpu": time.thread_time, "off_cpu": _off_cpu}
-
-
-def profiler_in_use() -> str:
-    """Who has set a profile function in this thread; empty: nobody."""
-    if sys.getprofile() is not None:
-        return f"a profile function is set ({type(sys.getprofile()).__name__}: cProfile, or the like)"
-    monitoring = getattr(sys, "monitoring", None)  # Since 3.12.
-    tool = monitoring.get_tool(monitoring.PROFILER_ID) if monitoring is not None else None
-    return f"{tool} monitors the interpreter" if tool else ""
 
 
 class PythonTime:
@@ -61,7 +52,7 @@ class PythonTime:
         return "" if window.timer in TIMERS else f"no timer {window.timer}"
 
     def conflict(self, window: Window) -> str:
-        return profiler_in_use()
+        return profiler_at_work()
 
     def busy(self) -> bool:
         return False

@@ -229,6 +229,89 @@ assert calls
     assert not run.events("dataloader.held_by")
 
 
+# Each begins a profiler that counts calls of `make`, and ends it: calls().
+PROFILERS = {
+    "cProfile": """
+import cProfile
+profiler = cProfile.Profile()
+def begin(): profiler.enable()
+def calls():
+    profiler.disable()
+    return next(each.callcount for each in profiler.getstats() if getattr(each.code, "co_name", "") == "make")
+""",
+    # As yappi does, which gives the interpreter no object of Python's: sys.getprofile() is None all the while.
+    "in C, without an object": """
+import ctypes
+counted = []
+@ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
+def function(nothing, frame, event, argument):
+    counted.append(event == 0 and frame.f_code.co_name == "make")
+    return 0
+def begin():
+    ctypes.pythonapi.PyEval_SetProfile(function, None)
+    assert sys.getprofile() is None
+def calls():
+    ctypes.pythonapi.PyEval_SetProfile(None, None)
+    return sum(counted)
+""",
+}
+
+
+@pytest.mark.parametrize("profiler", PROFILERS)
+def test_a_profiler_in_c_is_left_alone_and_misses_no_call(telltale, profiler):
+    run = telltale.python(
+        COSTS
+        + "import sys\n"
+        + PROFILERS[profiler]
+        + """
+def make(i):
+    time.sleep(0.002)
+    return torch.zeros(8)
+begin()
+train(Data(make, 100), batch_size=4)
+print(calls())
+"""
+    ).assert_clean()
+    assert run.out == "100\n"
+    assert not run.events("dataloader.held_by")
+
+
+def test_fetches_are_profiled_once_the_profiler_of_the_users_has_ended(telltale):
+    run = telltale.python(
+        COSTS
+        + "import sys\n"
+        + PROFILERS["in C, without an object"]
+        + """
+begin(); calls()
+def make(i):
+    time.sleep(0.002)
+    return torch.zeros(8)
+train(Data(make), batch_size=4)
+"""
+    ).assert_clean()
+    assert run.events("dataloader.held_by")
+
+
+def test_a_profiler_that_begins_within_a_fetch_is_left_alone(telltale):
+    run = telltale.python(
+        COSTS
+        + """
+import sys
+from telltale.adapters.torch import holders
+seen = []
+def profile(frame, event, arg): seen.append(event)
+def make(i):
+    time.sleep(0.002)
+    if holders._running is not None and sys.getprofile() is holders._running: sys.setprofile(profile)
+    return torch.zeros(8)
+train(Data(make), batch_size=4)
+assert sys.getprofile() is profile and seen
+sys.setprofile(None)
+"""
+    ).assert_clean()
+    assert len(run.events("dataloader.held_by")) == 1
+
+
 def test_no_profile_is_left_behind(telltale):
     run = telltale.python(
         COSTS

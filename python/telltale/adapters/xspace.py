@@ -51,9 +51,9 @@ class XSpaceTrace:
 
     def conflict(self, window: Window) -> str:
         if "stacks" in window.detail:
-            from .._python_time import profiler_in_use
+            from .._profilers import profiler_at_work
 
-            return profiler_in_use()
+            return profiler_at_work()
         return ""
 
     def busy(self) -> bool:

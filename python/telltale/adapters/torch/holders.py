@@ -16,6 +16,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from ..._native import note, probe
+from ..._profilers import profiler_at_work, stop_profile
 
 # Libraries, and modules of Python itself, that rules have a cure for (src/rules/builtin/loader_cures.cc).
 _KNOWN = frozenset(
@@ -150,10 +151,10 @@ class _Profile:
             elif len(self.stack) > 1:
                 self.stack.pop()
             if self.events >= _MOST_EVENTS or now - self.began > _MOST_NS:
-                sys.setprofile(None)
+                stop_profile(self)
             self.last = time.perf_counter_ns()
         except Exception as error:
-            sys.setprofile(None)
+            stop_profile(self)
             note(f"torch: a fetch was not profiled: {type(error).__name__}: {error}")
 
     def _charge(self, frame: FrameType, took: int) -> None:
@@ -267,10 +268,9 @@ def _tell(profile: _Profile) -> None:
 
 def _begin() -> int:
     global _running
-    if time.monotonic_ns() < _pause_until or sys.getprofile() is not None or "yappi" in sys.modules:
-        return 0  # Too soon, or somebody's profiler is at work; yappi's is not shown.
-    if _running is not None:
-        return 0  # In another thread.
+    # In another thread, or too soon, or a profiler of the user's is at work.
+    if _running is not None or time.monotonic_ns() < _pause_until or profiler_at_work():
+        return 0
     _running = _Profile()
     sys.setprofile(_running)
     return 1
@@ -281,8 +281,7 @@ def _end() -> int:
     profile, _running = _running, None
     if profile is None:
         return 0
-    if sys.getprofile() is profile:
-        sys.setprofile(None)
+    stop_profile(profile)
     profile.close()
     _profiles += 1
     cost = profile.events * _EVENT_NS
@@ -300,7 +299,8 @@ def _fetch(begins: bool) -> int:
     try:
         return _begin() if begins else _end()
     except Exception as error:
-        sys.setprofile(None)
+        if _running is not None:
+            stop_profile(_running)
         probe.configure(on_fetch=None)
         note(f"torch: fetches are not profiled: {type(error).__name__}: {error}")
         return 0

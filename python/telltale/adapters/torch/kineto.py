@@ -92,9 +92,9 @@ class TorchTrace:
             if os.environ.get(variable):
                 return f"{name} is recording this process"
         if _with_stack(window):
-            from ..._python_time import profiler_in_use
+            from ..._profilers import profiler_at_work
 
-            return profiler_in_use()
+            return profiler_at_work()
         return ""
 
     def busy(self) -> bool:
