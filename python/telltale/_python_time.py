@@ -10,6 +10,7 @@ from __future__ import annotations
 import cProfile
 import marshal
 import os
+import sys
 import time
 from typing import Any, Callable
 
@@ -76,7 +77,7 @@ class PythonTime:
         self._end()
         names = []
         for (step, phase), profile in self._profiles.items():
-            profile.create_stats()
+            profile.snapshot_stats()  # create_stats would end whichever profiler is at work.
             name = f"{path}-{step}-{phase}-{self._timer}.pstats"
             with open(name + ".part", "wb") as file:
                 marshal.dump(profile.stats, file)
@@ -102,6 +103,9 @@ class PythonTime:
 
     def _switch(self) -> None:
         """What runs from here on is of this step and phase."""
+        if self._was_replaced():
+            _session.yield_window(self.kind, "a profiler of the program's own was started")
+            return
         key = self._step, PHASES[self._phases[-1]] if self._phases else "other"
         profile = self._profiles.get(key)
         if profile is None:
@@ -114,9 +118,19 @@ class PythonTime:
         self._running = profile
         profile.enable()
 
+    def _was_replaced(self) -> bool:
+        """Whether the program has put a profiler of its own in the place of ours: that one is left alone."""
+        running: Any = self._running
+        # Since 3.12 cProfile works by sys.monitoring, which gives its place to one at a time.
+        if running is None or hasattr(sys, "monitoring") or sys.getprofile() is running:
+            return False
+        self._running = None
+        probe.keep_forever(running)  # Freed, as by disable(), it would end whichever profiler is at work.
+        return True
+
     def _end(self) -> None:
         if probe is not None:
             _session.give_phases(None)
-        running, self._running = self._running, None
-        if running is not None:
-            running.disable()
+        if not self._was_replaced() and self._running is not None:
+            self._running.disable()
+        self._running = None

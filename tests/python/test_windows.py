@@ -397,6 +397,30 @@ print(any(key[2] == "train" for key in __import__("pstats").Stats(profile).stats
     assert run.events("window.closed") == []
 
 
+def test_a_profiler_that_begins_within_a_window_is_whole_and_the_window_ends(windows):
+    run = windows(
+        """
+import cProfile
+profile = cProfile.Profile()
+def marked(): pass
+number = 0
+for epoch in range(2):
+    for a, b in loader:
+        if number == 4: profile.enable()
+        opt.zero_grad(); crit(net(a), b).backward(); marked(); opt.step()
+        number += 1
+profile.disable()
+print(number, next(each.callcount for each in profile.getstats() if getattr(each.code, "co_name", "") == "marked"))
+""",
+        {"w": {"steps": "2:12", "detail": ["python"]}},
+    ).assert_clean()
+    number, marked = map(int, run.out.split())
+    assert marked == number - 4
+    (row,) = run.events("window.closed")
+    assert "ended early: a profiler of the program's own was started" in row["message"]
+    assert row["facts"]["files"]
+
+
 def test_a_predicate_of_the_programs_own(windows):
     run = windows(
         """
