@@ -3,9 +3,10 @@
 (docs/guide/spans.md).
 
 Only methods of classes and functions that nobody passes on are hooked, so that all of it is as it was once the first
-step begins. What the main thread waits for is told, at most 256 spans of each name: calls that follow each other within a millisecond are one.
+step begins, and two hours after the import of the framework where none has: a process that never steps is no training. What the main
+thread waits for is told, at most 256 spans of each name: calls that follow each other within a millisecond are one.
 
-Thread safety: told is called on any thread and looks at calls of the main thread alone; the rest belongs on that thread.
+Thread safety: told and _unhook are called on any thread, and told looks at calls of the main thread alone; the rest belongs on that thread.
 """
 
 from __future__ import annotations
@@ -50,10 +51,14 @@ _BETWEEN_NS = 1_000_000
 _MOST_SPANS = 256
 # Times kept of each name: calls that follow each other closely are one from then on.
 _MOST_KEPT = 4096
+# What a start does later is not timed.
+_LONGEST_START_NS = 2 * 3600 * 10**9
 
 _times: dict[str, list[tuple[int, int]]] = {}
 _hooked: list[tuple[Any, str, Any, Any]] = []
 _over = False
+# By time.monotonic_ns: the end of the longest start; None: nothing is hooked yet.
+_until: int | None = None
 
 
 def _program(args: tuple[Any, ...]) -> str:
@@ -67,12 +72,19 @@ def _program(args: tuple[Any, ...]) -> str:
 
 def _told(span: str) -> Callable[..., None]:
     def told(args: tuple[Any, ...], kwargs: dict[str, Any], ns: int) -> None:
-        if _over or threading.get_ident() != threading.main_thread().ident:
-            return
         end = time.monotonic_ns()
+        if _too_late(end) or threading.get_ident() != threading.main_thread().ident:
+            return
         _add(_times.setdefault(span or _program(args), []), end - ns, end)
 
     return told
+
+
+def _too_late(now: int) -> bool:
+    """Whether nothing is timed any more; takes the hooks off once the longest start is over."""
+    if not _over and _until is not None and now >= _until:
+        _unhook()
+    return _over
 
 
 def _add(times: list[tuple[int, int]], begin: int, end: int) -> None:
@@ -101,7 +113,11 @@ def _joined(times: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def look(timed: Callable[..., bool]) -> None:
     """Has the calls of what is loaded by now timed by `timed(owners, name, span, told=)`; what is timed stays so."""
-    if _over:
+    global _until
+    now = time.monotonic_ns()
+    if _until is None:
+        _until = now + _LONGEST_START_NS
+    if _too_late(now):
         return
     for module_name, calls in _CALLS.items():
         module = sys.modules.get(module_name)
@@ -125,9 +141,11 @@ def _hook(module: ModuleType, class_name: str, name: str, span: str, timed: Call
 
 
 def _unhook() -> None:
+    """All is as it was, for good."""
     global _over
     _over = True
-    for owner, name, original, hook in _hooked:
+    # Another thread may come in here, and take off the same.
+    for owner, name, original, hook in list(_hooked):
         if vars(owner).get(name) is hook:
             setattr(owner, name, original)
         if type(owner) is not ModuleType:
@@ -140,8 +158,6 @@ def _unhook() -> None:
 
 def end() -> None:
     """The first step begins: all is as it was, and what was timed is told. Later calls do nothing."""
-    if _over:
-        return
     _unhook()
     for span, times in _times.items():
         for begin, until in _joined([each for each in times if each[1] - each[0] >= _LEAST_SPAN_NS]):

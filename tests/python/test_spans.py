@@ -312,6 +312,34 @@ def test_what_a_start_fetches_is_told_and_nothing_of_it_after_the_first_step(tel
     assert run.out == telltale.plain([sys.executable, telltale.script(plain), str(out)]).stdout
 
 
+def test_a_process_that_does_not_step_for_hours_is_no_longer_hooked(telltale):
+    """The clock is put forward; should it step after all, what was timed until then is told."""
+    run = telltale.python(
+        HEAD
+        + """
+import subprocess, tarfile, types
+from telltale import _start_up
+def wait(): subprocess.run([sys.executable, "-c", "import time; time.sleep(0.05)"])
+def hooked():
+    methods = [vars(subprocess.Popen)["wait"], vars(subprocess.Popen)["communicate"], vars(tarfile.TarFile)["extractall"]]
+    return sum(type(each) is not types.FunctionType for each in methods), len(_start_up._hooked) > 0
+wait()
+print(hooked())
+assert 7000e9 < _start_up._until - time.monotonic_ns() <= 7200e9
+now = time.monotonic_ns
+time.monotonic_ns = lambda: now() + 2 * 3600 * 10**9
+wait()
+print(hooked())
+time.monotonic_ns = now
+_start_up.look(lambda *_, **__: print("hooked again"))
+wait()
+train()
+"""
+    ).assert_clean()
+    assert run.out == "(3, True)\n(0, False)\n"
+    assert len(run.table("spans", name="program")) == 1
+
+
 def test_an_evaluation_of_a_loop_without_a_loader_is_one_span(loop):
     part = Part(loop, "evaluations")
     rows, steps = part.spans("evaluation"), part.steps("EVAL")
