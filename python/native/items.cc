@@ -5,6 +5,7 @@
 
 #include "spans.h"
 #include "state.h"
+#include "torch_capture.h"
 
 namespace telltale::native {
 namespace {
@@ -47,12 +48,20 @@ ItemsObject* AsItems(PyObject* self) { return reinterpret_cast<ItemsObject*>(sel
 const PyObject* g_sized = nullptr;
 std::uint64_t g_size = 0;
 
+/// The adapter knows it without a call of the user's __len__, or not at all.
 std::uint64_t SizeOf(PyObject* source) {
   if (source == g_sized) return g_size;
   g_sized = source;
-  const Py_ssize_t size = PySequence_Check(source) != 0 ? PyObject_Size(source) : 0;
-  g_size = size > 0 ? static_cast<std::uint64_t>(size) : 0;
+  g_size = 0;
+  if (g_adapter.length_of == nullptr) return 0;
+  const OutsideCompiler outside;
+  const OwnTime own;
+  const Ref length(PyObject_CallFunctionObjArgs(g_adapter.length_of, source, nullptr));
+  const long long size =
+      length && PyLong_Check(length.get()) != 0 ? PyLong_AsLongLong(length.get()) : 0;
   DropError();
+  if (size > 0) g_size = static_cast<std::uint64_t>(size);
+  own.Account();
   return g_size;
 }
 

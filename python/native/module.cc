@@ -269,6 +269,7 @@ PyObject* Configure(PyObject*, PyObject*, PyObject* kwargs) {
       {"on_gradient", &a.on_gradient, nullptr},
       {"on_scale", &a.on_scale, nullptr},
       {"on_again", &a.on_again, nullptr},
+      {"length_of", &a.length_of, nullptr},
       {"on_fetch", &a.on_fetch, nullptr},
       {"on_fetched", &a.on_fetched, nullptr},
       {"decorate", &a.decorate, nullptr},

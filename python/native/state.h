@@ -59,6 +59,7 @@ struct Adapter {
   PyObject* on_scale = nullptr;      ///< (scaler) its scale may have changed
   PyObject* on_item = nullptr;       ///< (facts) an item of a batch took far longer than others
   PyObject* on_again = nullptr;      ///< (facts) one of the few items that are compared was made
+  PyObject* length_of = nullptr;     ///< (data set) -> how many items it has, or None
   PyObject* on_fetch = nullptr;      ///< (begins: bool) a long fetch begins -> 1 where it is
                                      ///< profiled; such a one has ended -> nanoseconds of ours
   PyObject* on_fetched = nullptr;    ///< (fetcher) it has made a batch; once a second at most

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..._native import probe
 from ..._session import at_end, on_wake
-from . import events, tensors
+from . import events, length, tensors
 
 # Of what the binding tells of a pass, in this order.
 _FIELDS = (
@@ -54,7 +54,7 @@ def on_loader(loader: Any, number: int) -> int:
     sampler = None if iterable else loader.batch_sampler if own else loader.sampler
     _loaders[number] = {
         "loader_id": events.loader_id(loader),
-        "length": events.length_of(loader.dataset),
+        "length": length.length_of(loader.dataset),
         "iterable": iterable,
         "workers": int(loader.num_workers),
         "sampler": type(sampler).__name__ if sampler is not None else None,

@@ -14,6 +14,7 @@ from typing import Any, Callable
 
 from ..._native import note, probe
 from ..._session import TRAINER, on_wake
+from . import length
 
 _torch: Any = None
 # Loader -> its number, from 1
@@ -139,14 +140,6 @@ def optimizer(optimizer_: Any) -> None:
     )
 
 
-def length_of(dataset: Any) -> int | None:
-    """How many samples a data set has; None where it does not know."""
-    try:
-        return len(dataset)
-    except Exception:  # An iterable dataset has none.
-        return None
-
-
 def loader_id(loader_: Any) -> int:
     """The number of a loader that was told of; 0: none."""
     return _loaders.get(loader_, 0)
@@ -170,7 +163,7 @@ def loader(loader_: Any) -> None:
             "prefetch_factor": loader_.prefetch_factor if loader_.num_workers else None,
             "persistent_workers": bool(loader_.persistent_workers),
             "dataset": type(loader_.dataset).__name__,
-            "length": length_of(loader_.dataset),
+            "length": length.length_of(loader_.dataset),
         },
     )
 

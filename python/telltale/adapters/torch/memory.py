@@ -21,7 +21,7 @@ from typing import Any
 from ... import _spans
 from ..._native import note, probe
 from ..._session import TRAINER, WORKER, at_end, on_wake
-from . import events, held, loss_function, tensors
+from . import events, held, length, loss_function, tensors
 
 # Growth since the last look that is worth one.
 _LEAST_GROWTH = 64 << 20
@@ -256,7 +256,7 @@ def _tell(own: int) -> None:
     living = [data for data in (reference() for reference in _data) if data is not None]
     walk = held.Walk()
     for data in living:
-        walk.data_set(data, events.length_of(data))
+        walk.data_set(data, length.length_of(data))
     for name in dict.fromkeys(["__main__", *(type(data).__module__ for data in living)]):
         if name in sys.modules:
             walk.globals_of(sys.modules[name])
