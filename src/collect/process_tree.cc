@@ -24,13 +24,10 @@ namespace {
 // the limit for both.
 constexpr std::size_t kMaxProcesses = 192;
 
-// To tell private pages from shared ones the kernel walks through all of them: some 10 ms a GiB.
+// To tell private pages from shared ones the kernel walks through all of them: see ReadingBudget.
 constexpr std::int64_t kPrivateEveryNs = 2'000'000'000;
-/// Between two readings of a process, times the tree's processes: all together take 1 % of a core.
-constexpr std::int64_t kPrivateCostFactor = 100;
 constexpr double kPrivateChange = 16.0 * 1048576;
 constexpr double kPrivateLeast = 32.0 * 1048576;
-constexpr double kPrivateMost = 64.0 * 1073741824;
 
 struct Stat {
   char state = 0;
@@ -297,16 +294,18 @@ void ProcessTree::SamplePrivate(double rss, double faulted, Values* values) {
   const bool changed = process.private_rss < 0 ||
                        std::abs(rss - process.private_rss) >= kPrivateChange ||
                        faulted - process.private_faulted >= kPrivateChange;
-  if (!changed || rss < kPrivateLeast || rss > kPrivateMost || begin_ns < process.private_due_ns) {
+  if (!changed || rss < kPrivateLeast || begin_ns < process.private_due_ns ||
+      !private_budget_.Allows(begin_ns, rss)) {
     return;
   }
   const std::int64_t begin_cpu_ns = ThreadCpuNs();
   KeptFile file(UniqueFd(::openat(process.folder.get(), "smaps_rollup", O_RDONLY | O_CLOEXEC)));
   bool failed = false;
   auto text = file.is_open() ? file.Read(0, &context_->buffer, &failed) : std::nullopt;
-  const std::int64_t cost_ns = (ThreadCpuNs() - begin_cpu_ns) * kPrivateCostFactor *
-                               static_cast<std::int64_t>(processes_.size());
-  process.private_due_ns = begin_ns + std::max(kPrivateEveryNs, cost_ns);
+  const std::int64_t pause_ns = private_budget_.Take(begin_ns, rss, ThreadCpuNs() - begin_cpu_ns) *
+                                static_cast<std::int64_t>(processes_.size());
+  // Others have their turn meanwhile.
+  process.private_due_ns = begin_ns + std::max(kPrivateEveryNs, pause_ns);
   process.private_rss = rss;
   process.private_faulted = faulted;
   if (!text) return;  // A kernel before 4.14, or somebody else's process.

@@ -16,6 +16,7 @@
 
 #include "collect/counter.h"
 #include "collect/period.h"
+#include "collect/reading_budget.h"
 #include "collect/source.h"
 
 namespace telltale::collect {
@@ -69,6 +70,7 @@ class ProcessTree final : public Source {
   /// Of the machine, before the last look for new ones; none: that look may have missed some.
   std::optional<std::uint64_t> forks_;
   Period unasked_{kUnaskedLookNs};
+  ReadingBudget private_budget_;
   Period slow_{kSlowPeriodNs};  ///< Of all processes at once, for the sums over the tree.
   std::uint64_t sample_ = 0;
   bool scan_ = false;  ///< This kernel has no task/TID/children files.
