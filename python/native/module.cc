@@ -239,63 +239,40 @@ PyObject* ComputeStats(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
       static_cast<unsigned long long>(s.zero_count), s.min, s.max, s.mean, s.std, s.l1, s.l2);
 }
 
-struct Slot {
-  const char* name;
-  PyObject** object;
-  PyTypeObject** type;
-};
-
 /// configure(**callbacks): what the adapter gives us; see Adapter.
 PyObject* Configure(PyObject*, PyObject*, PyObject* kwargs) {
   Adapter& a = g_adapter;
   const Slot slots[] = {
-      {"on_wake", &a.on_wake, nullptr},
-      {"on_awake", &a.on_awake, nullptr},
-      {"on_root", &a.on_root, nullptr},
-      {"on_optimizer", &a.on_optimizer, nullptr},
-      {"on_stats", &a.on_stats, nullptr},
-      {"on_loader", &a.on_loader, nullptr},
-      {"on_group", &a.on_group, nullptr},
-      {"on_device_loss", &a.on_device_loss, nullptr},
-      {"on_device_eval", &a.on_device_eval, nullptr},
-      {"grad_enabled", &a.grad_enabled, nullptr},
-      {"function_mode", &a.function_mode, nullptr},
-      {"float32", &a.float32, nullptr},
-      {"on_eval", &a.on_eval, nullptr},
-      {"on_queue", &a.on_queue, nullptr},
-      {"on_second", &a.on_second, nullptr},
-      {"on_item", &a.on_item, nullptr},
-      {"on_manual", &a.on_manual, nullptr},
-      {"on_gradient", &a.on_gradient, nullptr},
-      {"on_scale", &a.on_scale, nullptr},
-      {"on_again", &a.on_again, nullptr},
-      {"length_of", &a.length_of, nullptr},
-      {"on_fetch", &a.on_fetch, nullptr},
-      {"on_fetched", &a.on_fetched, nullptr},
-      {"decorate", &a.decorate, nullptr},
-      {"on_border", &a.on_border, nullptr},
-      {"tensor_type", nullptr, &a.tensor_type},
-      {"loss_type", nullptr, &a.loss_type},
-      {"user_dict_type", nullptr, &a.user_dict_type},
+      {"on_wake", &a.on_wake},
+      {"on_awake", &a.on_awake},
+      {"on_root", &a.on_root},
+      {"on_optimizer", &a.on_optimizer},
+      {"on_stats", &a.on_stats},
+      {"on_loader", &a.on_loader},
+      {"on_group", &a.on_group},
+      {"on_device_loss", &a.on_device_loss},
+      {"on_device_eval", &a.on_device_eval},
+      {"grad_enabled", &a.grad_enabled},
+      {"function_mode", &a.function_mode},
+      {"float32", &a.float32},
+      {"on_eval", &a.on_eval},
+      {"on_queue", &a.on_queue},
+      {"on_second", &a.on_second},
+      {"on_item", &a.on_item},
+      {"on_manual", &a.on_manual},
+      {"on_gradient", &a.on_gradient},
+      {"on_scale", &a.on_scale},
+      {"on_again", &a.on_again},
+      {"length_of", &a.length_of},
+      {"on_fetch", &a.on_fetch},
+      {"on_fetched", &a.on_fetched},
+      {"decorate", &a.decorate},
+      {"on_border", &a.on_border},
+      {"tensor_type", AnyObject(&a.tensor_type), Py_TPFLAGS_TYPE_SUBCLASS},
+      {"loss_type", AnyObject(&a.loss_type), Py_TPFLAGS_TYPE_SUBCLASS},
+      {"user_dict_type", AnyObject(&a.user_dict_type), Py_TPFLAGS_TYPE_SUBCLASS},
   };
-  PyObject *key = nullptr, *value = nullptr;
-  Py_ssize_t position = 0;
-  while (kwargs != nullptr && PyDict_Next(kwargs, &position, &key, &value) != 0) {
-    const Slot* found = nullptr;
-    for (const Slot& slot : slots) {
-      if (PyUnicode_CompareWithASCIIString(key, slot.name) == 0) found = &slot;
-    }
-    if (found == nullptr || (found->type != nullptr && !PyType_Check(value))) {
-      PyErr_Format(PyExc_TypeError, "_probe.configure: cannot take %R", key);
-      return nullptr;
-    }
-    Py_INCREF(value);
-    PyObject** target =
-        found->object != nullptr ? found->object : reinterpret_cast<PyObject**>(found->type);
-    PyObject* old = *target;
-    *target = value == Py_None ? nullptr : value;
-    Py_XDECREF(old);
-  }
+  if (!FillSlots("configure", slots, kwargs)) return nullptr;
   TensorTypeChanged();
   RenewSamplers();
   return None();

@@ -57,4 +57,25 @@ PyObject* CallVector(PyObject* callable, PyObject* const* args, std::size_t narg
   return CallSlow(callable, args, nargsf, kwnames);
 }
 
+bool FillSlots(const char* function, std::span<const Slot> slots, PyObject* kwargs) {
+  PyObject *key = nullptr, *value = nullptr;
+  Py_ssize_t position = 0;
+  while (kwargs != nullptr && PyDict_Next(kwargs, &position, &key, &value) != 0) {
+    const Slot* found = nullptr;
+    for (const Slot& slot : slots) {
+      if (PyUnicode_CompareWithASCIIString(key, slot.name) == 0) found = &slot;
+    }
+    if (found == nullptr ||
+        (found->kind != 0 && (PyType_GetFlags(Py_TYPE(value)) & found->kind) == 0)) {
+      PyErr_Format(PyExc_TypeError, "_probe.%s: cannot take %R", function, key);
+      return false;
+    }
+    Py_INCREF(value);
+    PyObject* old = *found->object;
+    *found->object = value == Py_None ? nullptr : value;
+    Py_XDECREF(old);
+  }
+  return true;
+}
+
 }  // namespace telltale::native

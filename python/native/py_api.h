@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #ifndef METH_FASTCALL
 #define METH_FASTCALL 0x0080
@@ -51,6 +52,18 @@ class Ref {
  private:
   PyObject* object_;
 };
+
+/// A place for what the adapter gives by a name.
+struct Slot {
+  const char* name;
+  PyObject** object;       ///< Owned; null for None.
+  unsigned long kind = 0;  ///< A Py_TPFLAGS_..._SUBCLASS that its type must have; 0: any, or None.
+};
+inline PyObject** AnyObject(PyTypeObject** type) { return reinterpret_cast<PyObject**>(type); }
+
+/// Fills those that `kwargs` (may be null) names. False with an exception set where one is not
+/// there, or of another kind; those before it are filled. `function`: as Python calls it.
+bool FillSlots(const char* function, std::span<const Slot> slots, PyObject* kwargs);
 
 /// Keeps the user's pending exception, if any, out of the way of our own calls.
 class ErrorGuard {

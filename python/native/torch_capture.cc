@@ -85,18 +85,13 @@ PyObject* TellOptimizerFunction(PyObject*, PyObject* optimizer) {
   return None();
 }
 
-struct Slot {
-  const char* name;
-  PyObject** object;
-};
-
 /// configure_torch(**values): what the adapter gives us; see Torch and TorchFacts.
 PyObject* ConfigureTorch(PyObject*, PyObject*, PyObject* kwargs) {
   Torch& t = g_torch;
   TorchFacts& facts = g_torch_facts;
   const Slot slots[] = {
-      {"types", &facts.types},
-      {"dtypes", &facts.dtypes},
+      {"types", &facts.types, Py_TPFLAGS_TUPLE_SUBCLASS},
+      {"dtypes", &facts.dtypes, Py_TPFLAGS_DICT_SUBCLASS},
       {"strided", &facts.strided},
       {"storage", &facts.storage},
       {"on_forward", &t.on_forward},
@@ -111,25 +106,7 @@ PyObject* ConfigureTorch(PyObject*, PyObject*, PyObject* kwargs) {
       {"mode_enabled", &t.mode_enabled},
       {"set_eval_frame", &t.set_eval_frame},
   };
-  PyObject *key = nullptr, *value = nullptr;
-  Py_ssize_t position = 0;
-  while (kwargs != nullptr && PyDict_Next(kwargs, &position, &key, &value) != 0) {
-    const Slot* found = nullptr;
-    for (const Slot& slot : slots) {
-      if (PyUnicode_CompareWithASCIIString(key, slot.name) == 0) found = &slot;
-    }
-    const bool wrong = found == nullptr ||
-                       (found->object == &facts.types && !PyTuple_Check(value)) ||
-                       (found->object == &facts.dtypes && !PyDict_Check(value));
-    if (wrong) {
-      PyErr_Format(PyExc_TypeError, "_probe.configure_torch: cannot take %R", key);
-      return nullptr;
-    }
-    Py_INCREF(value);
-    PyObject* old = *found->object;
-    *found->object = value == Py_None ? nullptr : value;
-    Py_XDECREF(old);
-  }
+  if (!FillSlots("configure_torch", slots, kwargs)) return nullptr;
   TorchFactsChanged();
   SetModeEnabled(t.mode_enabled);
   return None();

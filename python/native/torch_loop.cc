@@ -177,11 +177,6 @@ PyObject* OptimizerSteps(PyObject*, PyObject* optimizer) {
   return StepsOf(optimizer, &steps) ? PyLong_FromUnsignedLong(steps) : None();
 }
 
-struct Slot {
-  const char* name;
-  PyObject** object;
-};
-
 /// configure_loop(**callbacks): see Looks.
 PyObject* ConfigureLoop(PyObject*, PyObject*, PyObject* kwargs) {
   const Slot slots[] = {
@@ -195,22 +190,7 @@ PyObject* ConfigureLoop(PyObject*, PyObject*, PyObject* kwargs) {
       {"on_graph", &g_looks.on_graph},
       {"on_compiled_backward", &g_looks.on_compiled_backward},
   };
-  PyObject *key = nullptr, *value = nullptr;
-  Py_ssize_t position = 0;
-  while (kwargs != nullptr && PyDict_Next(kwargs, &position, &key, &value) != 0) {
-    const Slot* found = nullptr;
-    for (const Slot& slot : slots) {
-      if (PyUnicode_CompareWithASCIIString(key, slot.name) == 0) found = &slot;
-    }
-    if (found == nullptr) {
-      PyErr_Format(PyExc_TypeError, "_probe.configure_loop: cannot take %R", key);
-      return nullptr;
-    }
-    Py_INCREF(value);
-    PyObject* old = *found->object;
-    *found->object = value == Py_None ? nullptr : value;
-    Py_XDECREF(old);
-  }
+  if (!FillSlots("configure_loop", slots, kwargs)) return nullptr;
   return None();
 }
 
