@@ -740,8 +740,8 @@ PyObject* Move(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
   return result;
 }
 
-/// Tells the adapter of a timed call, in Python's form of its arguments.
-void TellTimed(const HookObject& hook, const CallArguments& call, std::uint64_t ticks) {
+/// Tells the adapter of a call, in Python's form of its arguments. `ns`: how long it took, or null.
+void TellCall(const HookObject& hook, const CallArguments& call, PyObject* ns) {
   ErrorGuard guard;
   const OutsideCompiler outside;
   const OwnTime own;
@@ -758,13 +758,34 @@ void TellTimed(const HookObject& hook, const CallArguments& call, std::uint64_t 
     made = PyDict_SetItem(kwargs.get(), PyTuple_GetItem(call.kwnames, i),
                           call.args[count + static_cast<std::size_t>(i)]) == 0;
   }
-  const double per_ms = static_cast<double>(Ticks(1'000'000));
-  const auto ns = static_cast<long long>(static_cast<double>(ticks) * 1e6 / per_ms);
-  Ref result(made ? PyObject_CallFunction(hook.tell, "OOL", args.get(), kwargs.get(), ns)
+  Ref result(made ? PyObject_CallFunctionObjArgs(hook.tell, args.get(), kwargs.get(), ns, nullptr)
                   : nullptr);
   // What it may fail of is only told: the recording goes on without it.
   if (!result) DropError();
   own.Account();
+}
+
+void TellTimed(const HookObject& hook, const CallArguments& call, std::uint64_t ticks) {
+  ErrorGuard guard;
+  const double per_ms = static_cast<double>(Ticks(1'000'000));
+  const Ref ns(
+      PyLong_FromLongLong(static_cast<long long>(static_cast<double>(ticks) * 1e6 / per_ms)));
+  if (ns) {
+    TellCall(hook, call, ns.get());
+  } else {
+    DropError();
+  }
+}
+
+PyObject* Told(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  Py_INCREF(self);  // The call may take the hook away.
+  const Ref kept(self);
+  const auto* hook = reinterpret_cast<HookObject*>(self);
+  PyObject* result = CallOriginal(self, args, nargsf, kwnames);
+  if (result != nullptr && hook->tell != nullptr && g_recording != Recording::kOff) {
+    TellCall(*hook, {args, nargsf, kwnames}, nullptr);
+  }
+  return result;
 }
 
 PyObject* Timed(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
@@ -912,6 +933,8 @@ Vectorcall HookFunction(HookKind kind) {
       return MakesCaught;
     case HookKind::kActs:
       return Acts;
+    case HookKind::kTold:
+      return Told;
     case HookKind::kNewGroup:
     case HookKind::kCount:
       break;

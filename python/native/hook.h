@@ -37,7 +37,8 @@ enum class HookKind : int {
   kCaught = 18,       ///< a function that is called while an exception is handled
   kMakesCaught = 19,  ///< a function that makes such a one
   kActs = 20,         ///< an environment's reset and step, which an agent calls
-  kCount = 21,
+  kTold = 21,         ///< anything of which the adapter is told each call that ended well
+  kCount = 22,
 };
 
 struct HookObject {
@@ -46,8 +47,8 @@ struct HookObject {
   PyObject* weak_references;  ///< torch.compile keeps some to the functions that it reads.
   PyObject* name;  ///< Owned, interned, or null: of the span; of kFetch the attribute that holds
                    ///< what items are taken of.
-  PyObject* tell;  ///< Owned or null: (args, kwargs, ns) after a call of kTimed; (exception) before
-                   ///< one of kCaught.
+  PyObject* tell;  ///< Owned or null: (args, kwargs, ns) after a call of kTimed, (args, kwargs)
+                   ///< after one of kTold; (exception) before one of kCaught.
   std::uint64_t least_ns;             ///< Of kTimed and kMove: what took less has no span.
   std::uint64_t calls, bytes, ticks;  ///< Of kCommWait: of this process so far.
   std::uint32_t epoch;                ///< g_epoch to which these belong; of another they are zero.

@@ -271,3 +271,29 @@ def test_without_a_supervisor_or_library_nothing_is_seen(telltale, tmp_path, bre
     run = telltale.run(["env", *(f"{k}={v}" for k, v in environment.items()), sys.executable, script])
     plain = telltale.plain([sys.executable, script])
     assert (run.code, run.out, run.err) == (0, plain.stdout, "")
+
+
+def test_exceptions_of_what_is_hooked_have_the_same_traceback(telltale):
+    script = """
+import sys, traceback, types, torch, torch.nn as nn
+library = types.ModuleType("lightning.pytorch.core.module")
+exec(compile("class LightningModule:\\n    def log(self, name, value): raise ValueError(name)", "library.py", "exec"),
+     vars(library))
+sys.modules[library.__name__] = library
+class Own(torch.optim.Optimizer):
+    def __init__(self, parameters): super().__init__(parameters, {})
+net = nn.Linear(4, 2)
+good = torch.optim.SGD(net.parameters(), 0.1)
+def step(closure=None):
+    good.zero_grad(); net(torch.ones(3, 4)).sum().backward(); good.step(closure)
+step()
+def fail(): raise ValueError("closure")
+for call in (lambda: Own([]), lambda: Own(parameters=3), lambda: good.__setstate__(), lambda: step(fail),
+             lambda: library.LightningModule().log("accuracy", value=1), lambda: net(torch.ones(3, 5)),
+             lambda: torch.optim.SGD(net.parameters(), -1.0)):
+    try: call()
+    except Exception: print(traceback.format_exc())
+    else: raise SystemExit("no exception")
+"""
+    run, plain = both(telltale, script)
+    assert run.assert_clean().out == plain.stdout

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 from .._native import probe
 
@@ -28,19 +28,21 @@ from .._native import probe
     SCHEDULE,
     SEEN,
 ) = range(18)
-ACTS = 20
+ACTS, TOLD = 20, 21
 
 
-def hook(owner: Any, name: str, kind: int, about: str | None = None) -> bool:
-    """Puts a hook around owner.name as defined by `owner` itself. False: not there, or hooked. `about`: the name
-    that kinds of hooks need (hook.h).
+def hook(
+    owner: Any, name: str, kind: int, about: str | None = None, tell: Callable[..., None] | None = None
+) -> bool:
+    """Puts a hook around owner.name as defined by `owner` itself. False: not there, or hooked. `about`, `tell`: the
+    name that kinds of hooks need, and what they call (hook.h).
     """
     original = vars(owner).get(name)
     if original is None or type(original) is probe.Hook:
         return False
     if isinstance(original, (staticmethod, classmethod, property)):
         return False
-    setattr(owner, name, probe.Hook(original, kind, about))
+    setattr(owner, name, probe.Hook(original, kind, about, 0, tell))
     return True
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics that a training logs through Lightning or the Hugging Face Trainer, as scalars of the open step and
-mode. The method that takes them is wrapped once its library is there: at the first forward of a root module.
+mode. The method that takes them is hooked once its library is there: at the first forward of a root module.
 One that lies on a device is copied without waiting and recorded, with the step and mode of its time, when it has
 arrived.
 """
@@ -14,12 +14,13 @@ from types import ModuleType
 from typing import Any, Callable
 
 from ..._native import note, probe
+from ..hooking import TOLD, hook
 from . import device, loss, modules, shards, tensors
 
 _EVAL = 1
 # The step machine's own: the mean over a step, and what the optimizer was given.
 _OURS = frozenset(("loss", "lr", "learning_rate"))
-_wrapped: set[str] = set()
+_hooked: set[str] = set()
 
 
 def _tell(name: str, step: int, mode: int, value: float) -> None:
@@ -62,8 +63,8 @@ def _record_later(name: str, tensor: Any, moment: tuple[int, int]) -> bool:
 
 
 def _two(args: tuple[Any, ...], kwargs: dict[str, Any], first: str, second: str) -> tuple[Any, Any]:
-    """The first two arguments of a call, as it named them."""
-    values = [*args[:2], *(None,) * (2 - len(args))]
+    """The first two arguments of a method's call, as it named them."""
+    values = [*args[1:3], None, None]
     return kwargs.get(first, values[0]), kwargs.get(second, values[1])
 
 
@@ -90,22 +91,6 @@ def _hugging_face(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             probe.count_skipped("log.not_at_hand", 1)
 
 
-def _wrap(owner: Any, method: str, tell: Callable[..., None]) -> None:
-    original = vars(owner).get(method)
-    if original is None or hasattr(original, "_telltale"):
-        return
-    tell = tensors.careful(tell)
-
-    @functools.wraps(original)
-    def logged(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        tell(args, kwargs)
-        return result
-
-    logged._telltale = True  # type: ignore[attr-defined]
-    setattr(owner, method, logged)
-
-
 _TARGETS: dict[str, tuple[str, str, Callable[..., None]]] = {
     "lightning.pytorch.core.module": ("LightningModule", "log", _lightning),
     "pytorch_lightning.core.module": ("LightningModule", "log", _lightning),
@@ -114,13 +99,13 @@ _TARGETS: dict[str, tuple[str, str, Callable[..., None]]] = {
 
 
 def look() -> None:
-    """Wraps what has been loaded since the last time."""
+    """Hooks what has been loaded since the last time."""
     for name, (owner, method, tell) in _TARGETS.items():
         module = sys.modules.get(name)
-        if module is not None and name not in _wrapped:
-            _wrapped.add(name)
+        if module is not None and name not in _hooked:
+            _hooked.add(name)
             try:
-                _wrap(getattr(module, owner), method, tell)
+                hook(getattr(module, owner), method, TOLD, tell=tensors.careful(tell))
             except Exception as error:
                 note(f"torch: {name} not hooked: {type(error).__name__}: {error}")
 

@@ -9,14 +9,13 @@ miss the end of a step that raises.
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
 from ..._native import note, probe
-from ..hooking import CLEAR, OPTIMIZER, hook
+from ..hooking import CLEAR, OPTIMIZER, TOLD, hook
 from . import spans
 
 _made: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -36,25 +35,16 @@ def hook_class(cls: type) -> None:
         hook(base, "zero_grad", CLEAR)
 
 
-def _watch(base: Any, name: str) -> None:
-    original = vars(base).get(name)
-    if original is None or hasattr(original, "_telltale"):
-        return
-
-    @functools.wraps(original)
-    def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        try:
-            hook_class(type(self))
-            _made.add(self)
-            probe.watch_optimizer(self)
-            spans.model_built()
-        except Exception as error:
-            note(f"torch: optimizer {type(self).__name__} not hooked: {error}")
-        return result
-
-    watched._telltale = True  # type: ignore[attr-defined]
-    setattr(base, name, watched)
+def _watch(args: tuple[Any, ...], _: dict[str, Any]) -> None:
+    """Optimizer.__init__ or __setstate__ was called."""
+    optimizer = args[0]
+    try:
+        hook_class(type(optimizer))
+        _made.add(optimizer)
+        probe.watch_optimizer(optimizer)
+        spans.model_built()
+    except Exception as error:
+        note(f"torch: optimizer {type(optimizer).__name__} not hooked: {error}")
 
 
 def listed(optimizer: Any) -> Iterator[Any]:
@@ -69,5 +59,5 @@ def install(torch: ModuleType) -> None:
     base = torch.optim.Optimizer
     hook(base, "zero_grad", CLEAR)
     # Made by its constructor, or by unpickling.
-    _watch(base, "__init__")
-    _watch(base, "__setstate__")
+    hook(base, "__init__", TOLD, tell=_watch)
+    hook(base, "__setstate__", TOLD, tell=_watch)
