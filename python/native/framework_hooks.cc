@@ -876,6 +876,45 @@ PyObject* Acts(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
   return CallOriginal(self, args, nargsf, kwnames);
 }
 
+/// Whether a traceback's first frame runs code of this folder.
+bool IsOfFolder(PyObject* traceback, PyObject* folder) {
+  const Ref frame(PyObject_GetAttrString(traceback, "tb_frame"));
+  const Ref code(frame ? PyObject_GetAttrString(frame.get(), "f_code") : nullptr);
+  const Ref file(code ? PyObject_GetAttrString(code.get(), "co_filename") : nullptr);
+  const bool of_folder = file && PyUnicode_Check(file.get()) != 0 &&
+                         PyUnicode_Tailmatch(file.get(), folder, 0, PY_SSIZE_T_MAX, -1) == 1;
+  PyErr_Clear();
+  return of_folder;
+}
+
+/// Takes the frames that the pending exception has passed last out of its traceback, as far as
+/// they are of this folder: all of them where the arguments do not fit the method.
+[[gnu::cold]] void HideFrames(PyObject* folder) {
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  while (traceback != nullptr && IsOfFolder(traceback, folder)) {
+    PyObject* next = PyObject_GetAttrString(traceback, "tb_next");
+    if (next == nullptr) {
+      PyErr_Clear();
+      break;
+    }
+    Py_DECREF(traceback);
+    if (next == Py_None) Py_CLEAR(next);
+    traceback = next;
+  }
+  PyErr_Restore(type, value, traceback);
+}
+
+PyObject* StandIn(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  const auto* hook = reinterpret_cast<HookObject*>(self);
+  if (hook->tell == nullptr) return CallOriginal(self, args, nargsf, kwnames);
+  Py_INCREF(self);  // The call may take the hook away.
+  const Ref kept(self);
+  PyObject* result = CallVector(hook->tell, args, nargsf, kwnames);
+  if (result == nullptr && hook->name != nullptr) HideFrames(hook->name);
+  return result;
+}
+
 PyObject* NewGroup(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   PyObject* result = CallOriginal(self, args, nargsf, kwnames);
   if (result != nullptr && g_recording == Recording::kOn && g_adapter.on_group != nullptr) {
@@ -935,6 +974,8 @@ Vectorcall HookFunction(HookKind kind) {
       return Acts;
     case HookKind::kTold:
       return Told;
+    case HookKind::kStandIn:
+      return StandIn;
     case HookKind::kNewGroup:
     case HookKind::kCount:
       break;

@@ -6,7 +6,8 @@
 // __wrapped__, which is the original itself; __class__ too, so that isinstance and with it inspect
 // and torch.compile take it for the function and look at its code), it binds as a method, it adds
 // no frame to tracebacks. Invariant: the original is called exactly once with exactly the caller's
-// arguments, and its result or exception is what the caller gets.
+// arguments, and its result or exception is what the caller gets. (Of kStandIn the adapter sees to
+// that.)
 #pragma once
 
 #include "py_api.h"
@@ -38,7 +39,8 @@ enum class HookKind : int {
   kMakesCaught = 19,  ///< a function that makes such a one
   kActs = 20,         ///< an environment's reset and step, which an agent calls
   kTold = 21,         ///< anything of which the adapter is told each call that ended well
-  kCount = 22,
+  kStandIn = 22,      ///< a method in whose place the adapter's `tell` is called, which calls it
+  kCount = 23,
 };
 
 struct HookObject {
@@ -46,9 +48,10 @@ struct HookObject {
   PyObject* original;         ///< Owned.
   PyObject* weak_references;  ///< torch.compile keeps some to the functions that it reads.
   PyObject* name;  ///< Owned, interned, or null: of the span; of kFetch the attribute that holds
-                   ///< what items are taken of.
+                   ///< what items are taken of; of kStandIn the folder of the adapter's code.
   PyObject* tell;  ///< Owned or null: (args, kwargs, ns) after a call of kTimed, (args, kwargs)
-                   ///< after one of kTold; (exception) before one of kCaught.
+                   ///< after one of kTold; (exception) before one of kCaught; of kStandIn with the
+                   ///< caller's arguments.
   std::uint64_t least_ns;             ///< Of kTimed and kMove: what took less has no span.
   std::uint64_t calls, bytes, ticks;  ///< Of kCommWait: of this process so far.
   std::uint32_t epoch;                ///< g_epoch to which these belong; of another they are zero.

@@ -297,3 +297,36 @@ for call in (lambda: Own([]), lambda: Own(parameters=3), lambda: good.__setstate
 """
     run, plain = both(telltale, script)
     assert run.assert_clean().out == plain.stdout
+
+
+def test_exceptions_within_a_training_of_xgboost_have_the_same_traceback(telltale):
+    pytest.importorskip("xgboost")
+    script = """
+import inspect, traceback, warnings, numpy as np, xgboost
+warnings.simplefilter("ignore")
+rows = xgboost.DMatrix(np.random.default_rng(0).normal(size=(50, 3)), np.arange(50) % 2)
+class Fails(xgboost.callback.TrainingCallback):
+    def __init__(self, where): self.where = where
+    def before_iteration(self, model, epoch, evals_log): return self.at("before")
+    def after_iteration(self, model, epoch, evals_log): return self.at("after")
+    def after_training(self, model): self.at("end"); return model
+    def at(self, where):
+        if where == self.where: raise ValueError(where)
+        return False
+def objective(predictions, rows): raise ValueError("objective")
+def metric(predictions, rows): raise ValueError("metric")
+def train(*callbacks, **options):
+    xgboost.train({"nthread": 1}, rows, 3, callbacks=list(callbacks), verbose_eval=False, **options)
+for call in (lambda: train(Fails("before")), lambda: train(Fails("after")), lambda: train(Fails("end")),
+             lambda: train(obj=objective), lambda: train(feval=metric, evals=[(rows, "rows")]),
+             lambda: xgboost.Booster().set_param(3), lambda: xgboost.Booster().update(rows)):
+    try: call()
+    except Exception as error:
+        print(traceback.format_exc().partition("Stack trace:")[0])
+    else: raise SystemExit("no exception")
+booster = xgboost.Booster
+print(inspect.signature(booster.update), inspect.getsource(booster.update), inspect.isfunction(booster.eval_set), vars(booster.update))
+"""
+    run, plain = both(telltale, script)
+    assert run.code == 0 == plain.returncode, run.err + plain.stderr
+    assert run.out == plain.stdout

@@ -28,7 +28,7 @@ from .._native import probe
     SCHEDULE,
     SEEN,
 ) = range(18)
-ACTS, TOLD = 20, 21
+ACTS, TOLD, STAND_IN = 20, 21, 22
 
 
 def hook(

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces a method of a class by one that looks like it."""
+"""Puts a function of ours in the place of a method: it looks like the method, and is in no traceback."""
 
 from __future__ import annotations
 
-import functools
+import os
 from typing import Any, Callable
+
+from ..._native import probe
+from ..hooking import STAND_IN
+
+_OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "")
 
 
 def replace(owner: type, name: str, make: Callable[[Any], Any]) -> None:
@@ -16,8 +21,5 @@ def replace(owner: type, name: str, make: Callable[[Any], Any]) -> None:
     original = vars(owner).get(name)
     if not callable(original):
         raise AttributeError(f"{owner.__module__}.{owner.__qualname__} defines no function {name}")
-    if hasattr(original, "_telltale"):
-        return
-    replacement: Any = functools.wraps(original)(make(original))
-    replacement._telltale = True
-    setattr(owner, name, replacement)
+    if type(original) is not probe.Hook:
+        setattr(owner, name, probe.Hook(original, STAND_IN, _OURS, 0, make(original)))
