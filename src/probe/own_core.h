@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <ctime>
 
 namespace telltale::probe {
 
@@ -20,12 +21,14 @@ struct CoreTime {
 inline bool ReadCoreTime(CoreTime* out) {
 #ifdef RUSAGE_THREAD
   rusage usage{};
-  if (::getrusage(RUSAGE_THREAD, &usage) != 0) return false;
-  const auto ns = [](const timeval& time) {
-    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000U +
-           static_cast<std::uint64_t>(time.tv_usec) * 1'000U;
-  };
-  out->cpu_ns = ns(usage.ru_utime) + ns(usage.ru_stime);
+  // Of the processor's time rusage has what was charged at the last tick, up to 4 ms ago.
+  timespec cpu{};
+  if (::getrusage(RUSAGE_THREAD, &usage) != 0 ||
+      ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu) != 0) {
+    return false;
+  }
+  out->cpu_ns = static_cast<std::uint64_t>(cpu.tv_sec) * 1'000'000'000U +
+                static_cast<std::uint64_t>(cpu.tv_nsec);
   out->waits = static_cast<std::uint64_t>(usage.ru_nvcsw);
   return true;
 #else
