@@ -38,11 +38,6 @@ constexpr std::int64_t kRowsOfEach = 10;
 constexpr std::int64_t kFewOfClass = 20;
 constexpr double kRare = 0.1;  ///< Of the median of all classes.
 
-std::int64_t IntegerIn(const json& data, const char* name) {
-  const double value = NumberIn(data, name);
-  return std::isfinite(value) ? static_cast<std::int64_t>(std::clamp(value, -1e15, 1e15)) : 0;
-}
-
 const json* ObjectIn(const json& data, const char* name) {
   const auto found = data.find(name);
   return found != data.end() && found->is_object() ? &*found : nullptr;
@@ -58,7 +53,7 @@ std::vector<std::vector<std::int64_t>> RowsIn(const json& data, const char* name
     if (!row.is_array() || row.size() != size) continue;
     std::vector<std::int64_t> numbers;
     for (const json& number : row) {
-      if (number.is_number_integer()) numbers.push_back(number.get<std::int64_t>());
+      if (number.is_number_integer()) numbers.push_back(CountOf(number));
     }
     if (numbers.size() == size) rows.push_back(std::move(numbers));
   }
@@ -73,10 +68,10 @@ void ReadEvaluation(const json& data, Model* model) {
   Model::Evaluation out;
   out.set = TextIn(data, "set");
   out.of_training = TextIn(data, "of") != "evaluation";
-  out.rows = IntegerIn(data, "rows");
-  out.right = IntegerIn(data, "right");
-  out.classes = IntegerIn(data, "classes");
-  out.most = IntegerIn(data, "most");
+  out.rows = CountIn(data, "rows");
+  out.right = CountIn(data, "right");
+  out.classes = CountIn(data, "classes");
+  out.most = CountIn(data, "most");
   for (const auto& row : RowsIn(data, "by_class", 3)) {
     out.by_class.push_back({row[0], row[1], row[2]});
   }
@@ -88,7 +83,7 @@ void ReadEvaluation(const json& data, Model* model) {
 
 void ReadImportance(const json& data, Model* model) {
   Model::Importance out;
-  out.features = IntegerIn(data, "features");
+  out.features = CountIn(data, "features");
   const auto top = data.find("top");
   if (top == data.end() || !top->is_array()) return;
   for (const json& row : *top) {
@@ -110,8 +105,8 @@ std::optional<Model> ModelOf(std::string_view data) {
   const json event = ParseJson(data);
   if (!event.is_object()) return std::nullopt;
   Model model;
-  model.training = IntegerIn(event, "training");
-  model.rounds = IntegerIn(event, "rounds");
+  model.training = CountIn(event, "training");
+  model.rounds = CountIn(event, "rounds");
   model.final = FlagIn(event, "final");
   if (const json* part = ObjectIn(event, "losses"); part && part->contains("train")) {
     model.losses = Model::Losses{NumberIn(*part, "train"), NumberIn(*part, "validation")};
@@ -119,9 +114,9 @@ std::optional<Model> ModelOf(std::string_view data) {
   if (const json* part = ObjectIn(event, "importance")) ReadImportance(*part, &model);
   if (const json* part = ObjectIn(event, "labels")) {
     Model::Labels labels;
-    labels.rows = IntegerIn(*part, "rows");
-    labels.classes = IntegerIn(*part, "classes");
-    labels.median = IntegerIn(*part, "median");
+    labels.rows = CountIn(*part, "rows");
+    labels.classes = CountIn(*part, "classes");
+    labels.median = CountIn(*part, "median");
     labels.weighted = FlagIn(*part, "weighted");
     for (const auto& row : RowsIn(*part, "counts", 2)) labels.counts.push_back({row[0], row[1], 0});
     model.labels = std::move(labels);
@@ -129,14 +124,14 @@ std::optional<Model> ModelOf(std::string_view data) {
   if (const json* part = ObjectIn(event, "evaluation")) ReadEvaluation(*part, &model);
   if (const json* part = ObjectIn(event, "trees")) {
     Model::Trees trees;
-    trees.max_depth = IntegerIn(*part, "max_depth");
-    trees.rows = IntegerIn(*part, "rows");
-    trees.leaves = IntegerIn(*part, "leaves");
-    trees.few = IntegerIn(*part, "few");
-    trees.few_rows = IntegerIn(*part, "few_rows");
-    trees.deepest = IntegerIn(*part, "deepest");
+    trees.max_depth = CountIn(*part, "max_depth");
+    trees.rows = CountIn(*part, "rows");
+    trees.leaves = CountIn(*part, "leaves");
+    trees.few = CountIn(*part, "few");
+    trees.few_rows = CountIn(*part, "few_rows");
+    trees.deepest = CountIn(*part, "deepest");
     if (part->contains("cut_at")) {
-      trees.cut_at = IntegerIn(*part, "cut_at");
+      trees.cut_at = CountIn(*part, "cut_at");
       trees.loss = NumberIn(*part, "loss");
       trees.cut_loss = NumberIn(*part, "cut_loss");
     }

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "rules/builtin/event_data.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
@@ -213,7 +214,8 @@ class CPUBottleneck final : public Rule {
     const auto data = ParseJson(event.data);
     if (!data.is_object()) return;
     if (const auto cpus = data.find("cpus"); cpus != data.end() && cpus->is_number_integer()) {
-      nodes_[writer].cpus[event.pid] = std::clamp(cpus->get<int>(), 0, 65536);
+      nodes_[writer].cpus[event.pid] =
+          static_cast<int>(std::clamp<std::int64_t>(IntegerOf(*cpus), 0, 65536));
     }
     if (const auto cuda = data.find("cuda_available"); cuda != data.end() && cuda->is_boolean()) {
       cuda_ = cuda_ || cuda->get<bool>();  // Another process may have no use for it.

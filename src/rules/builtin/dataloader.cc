@@ -22,6 +22,7 @@
 #include "analysis/quantiles.h"
 #include "base/json.h"
 #include "base/units.h"
+#include "rules/builtin/event_data.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/own_time.h"
 #include "rules/registry.h"
@@ -166,16 +167,13 @@ class Dataloader final : public Rule {
     const auto data = ParseOrderedJson(event.data);
     if (!data.is_object()) return;
     if (event.kind == "framework") {
-      const auto cpus = data.find("cpus");
-      const bool known = cpus != data.end() && cpus->is_number_integer();
-      node->cpus[event.pid] = known ? std::clamp(cpus->get<int>(), 0, 65536) : 0;
+      node->cpus[event.pid] =
+          static_cast<int>(std::clamp<std::int64_t>(IntegerIn(data, "cpus"), 0, 65536));
       return;
     }
     loader_seen_ = true;
     if (node->loaders.size() >= 32) return;
-    const auto id = data.find("loader_id");
-    nlohmann::ordered_json& facts = node->loaders[{
-        event.pid, id != data.end() && id->is_number_integer() ? id->get<std::int64_t>() : 0}];
+    nlohmann::ordered_json& facts = node->loaders[{event.pid, IntegerIn(data, "loader_id")}];
     facts = nlohmann::ordered_json::object();
     for (const char* key :
          {"workers", "batch_size", "pin_memory", "prefetch_factor", "persistent_workers"}) {

@@ -131,8 +131,7 @@ class FetchHolders {
     found->second.inner = TextIn(data, "inner");
     const std::string file = TextIn(data, "file");
     if (!file.empty()) {
-      found->second.place =
-          file + ":" + std::to_string(static_cast<std::int64_t>(NumberIn(data, "line")));
+      found->second.place = file + ":" + std::to_string(IntegerIn(data, "line"));
     }
   }
   bool known() const { return all_ns_ > 0; }
@@ -176,10 +175,9 @@ class RepeatedItems {
   void Take(const nlohmann::json& data) {
     const auto digest = data.find("digest");
     const double ns = NumberIn(data, "duration_ns");
-    const std::pair key(static_cast<std::int64_t>(NumberIn(data, "of", -1)),
-                        static_cast<std::int64_t>(NumberIn(data, "index", -1)));
+    const std::pair key(IntegerIn(data, "of", -1), IntegerIn(data, "index", -1));
     if (digest == data.end() || !digest->is_number() || !(ns > 0) || key.second < 0) return;
-    const auto value = digest->get<std::int64_t>();
+    const std::int64_t value = IntegerOf(*digest);
     const double bytes = NumberIn(data, "bytes");
     const auto found = items_.find(key);
     if (found == items_.end()) {

@@ -31,7 +31,7 @@ class GradientsNotCleared final : public LoopRule<LoopProcess> {
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
                LoopProcess* process) override {
     SeesData();
-    const auto since = static_cast<std::int64_t>(NumberIn(data, "since_step"));
+    const std::int64_t since = IntegerIn(data, "since_step");
     const double looked = NumberIn(data, "looked");
     const std::string optimizer = TextIn(data, "class");
     const auto known = process->said.find(optimizer);

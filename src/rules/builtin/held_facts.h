@@ -63,17 +63,14 @@ struct HeldFacts {
   static HeldFacts Of(const nlohmann::json& data) {
     HeldFacts facts;
     facts.own_bytes = NumberIn(data, "own_bytes");
-    facts.step = static_cast<std::int64_t>(NumberIn(data, "step", -1));
+    facts.step = IntegerIn(data, "step", -1);
     facts.data_set = TextIn(data, "data_set");
     facts.figures = NumberIn(data, "figures", -1);
     facts.figure_bytes = NumberIn(data, "figure_bytes");
     if (const auto found = data.find("graphs"); found != data.end() && found->is_object()) {
-      facts.graphs = {NumberIn(*found, "looked"),
-                      NumberIn(*found, "kept"),
-                      NumberIn(*found, "early_looked"),
-                      NumberIn(*found, "early_kept"),
-                      static_cast<std::int64_t>(NumberIn(*found, "since_step", -1)),
-                      NumberIn(*found, "steps"),
+      facts.graphs = {NumberIn(*found, "looked"),          NumberIn(*found, "kept"),
+                      NumberIn(*found, "early_looked"),    NumberIn(*found, "early_kept"),
+                      IntegerIn(*found, "since_step", -1), NumberIn(*found, "steps"),
                       NumberIn(*found, "bytes_each", -1)};
     }
     for (const nlohmann::json* each : ObjectsIn(data, "containers")) {
@@ -85,8 +82,7 @@ struct HeldFacts {
     }
     for (const nlohmann::json* each : ObjectsIn(data, "arrays")) {
       facts.arrays.push_back({TextIn(*each, "name"), NumberIn(*each, "bytes"),
-                              static_cast<std::int64_t>(NumberIn(*each, "digest", -1)),
-                              NumberIn(*each, "own")});
+                              IntegerIn(*each, "digest", -1), NumberIn(*each, "own")});
     }
     return facts;
   }

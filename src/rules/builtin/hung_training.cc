@@ -206,10 +206,10 @@ class HungTraining final : public Rule {
     const auto data = ParseJson(exit.data);
     if (!data.is_object()) return "";
     if (const auto at = data.find("signal"); at != data.end() && at->is_number_integer()) {
-      return fmt::format(" by signal {}", at->get<int>());
+      return fmt::format(" by signal {}", IntegerOf(*at));
     }
     if (const auto at = data.find("exit_code"); at != data.end() && at->is_number_integer()) {
-      return fmt::format(" with exit code {}", at->get<int>());
+      return fmt::format(" with exit code {}", IntegerOf(*at));
     }
     return "";
   }

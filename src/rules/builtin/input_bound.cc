@@ -210,7 +210,7 @@ class InputBound final : public Rule {
     if (event.kind == "framework") {
       cpu_[pid];
       if (const auto cpus = data.find("cpus"); cpus != data.end() && cpus->is_number_integer()) {
-        cpus_ = std::clamp(cpus->get<int>(), 0, 65536);
+        cpus_ = static_cast<int>(std::clamp<std::int64_t>(IntegerOf(*cpus), 0, 65536));
       }
       // "cuda" is what the framework was built with; only this says that a device is there.
       if (const auto cuda = data.find("cuda_available"); cuda != data.end() && cuda->is_boolean()) {
@@ -222,17 +222,14 @@ class InputBound final : public Rule {
     LoaderFacts facts;
     facts.known = true;
     facts.made = 1;
-    const auto number = [&](const char* key, std::int64_t otherwise) {
-      const auto found = data.find(key);
-      return found != data.end() && found->is_number() ? found->get<std::int64_t>() : otherwise;
-    };
     const auto flag = [&](const char* key) {
       const auto found = data.find(key);
       return found != data.end() && found->is_boolean() && found->get<bool>();
     };
-    facts.workers = static_cast<int>(std::clamp<std::int64_t>(number("workers", -1), -1, 4096));
-    facts.batch_size = number("batch_size", 0);
-    facts.length = std::max<std::int64_t>(0, number("length", 0));
+    facts.workers =
+        static_cast<int>(std::clamp<std::int64_t>(IntegerIn(data, "workers", -1), -1, 4096));
+    facts.batch_size = CountIn(data, "batch_size");
+    facts.length = std::max<std::int64_t>(0, CountIn(data, "length"));
     facts.pin_memory = flag("pin_memory");
     facts.persistent = flag("persistent_workers");
     auto& loaders = loaders_[{writer, event.pid}];
@@ -248,15 +245,11 @@ class InputBound final : public Rule {
 
   /// An item of a batch took far longer than the loader's items do: the longest is kept.
   void OnSlowItem(const nlohmann::json& data) {
-    const auto number = [&](const char* key) {
-      const auto found = data.find(key);
-      return found != data.end() && found->is_number() ? found->get<double>() : 0.0;
-    };
     ++slow_items_;
-    const double ns = number("duration_ns");
-    slow_items_ns_ += std::max(0.0, ns - number("mean_ns"));
+    const double ns = NumberIn(data, "duration_ns");
+    slow_items_ns_ += std::max(0.0, ns - NumberIn(data, "mean_ns"));
     if (!(ns > slow_item_.ns)) return;
-    slow_item_ = {ns, number("mean_ns"), {}};
+    slow_item_ = {ns, NumberIn(data, "mean_ns"), {}};
     if (const auto file = data.find("file"); file != data.end() && file->is_string()) {
       slow_item_.what = file->get<std::string>();
     } else if (const auto index = data.find("index"); index != data.end()) {

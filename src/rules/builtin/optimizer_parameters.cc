@@ -137,7 +137,7 @@ class OptimizerParameters final : public LoopRule<Process> {
     const std::string outside = fmt::format(
         "{} of {} parameters that get a gradient are in no optimizer, and stay as they are: {}",
         facts.outside, facts.trainable,
-        Listed(TextsIn(data, "outside_names"), static_cast<std::size_t>(facts.outside)));
+        Listed(TextsIn(data, "outside_names"), ToCount(facts.outside)));
     if (stale > 0 && facts.without >= stale) {
       incident->severity = share >= 0.5 ? Severity::kHigh : Severity::kMedium;
       incident->message = fmt::format("{} of {} parameters of the model are not those that {} has",
@@ -174,7 +174,7 @@ class OptimizerParameters final : public LoopRule<Process> {
     incident->cause = fmt::format(
         "They get a gradient, but belong to modules in a plain Python list, tuple or dict of the "
         "model, which does not register them: {}.",
-        Listed(names, static_cast<std::size_t>(facts.apart)));
+        Listed(names, ToCount(facts.apart)));
     incident->advice =
         "Keep these modules in nn.ModuleList or nn.ModuleDict, before the optimizer is made; then "
         "they are saved and moved with the model too.";

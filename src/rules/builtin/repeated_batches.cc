@@ -68,10 +68,9 @@ class RepeatedBatches final : public LoopRule<LoopProcess> {
                LoopProcess* process) override {
     SeesData();
     const Pass pass = PassOf(event, data);
-    const auto begin = event.time_ns - static_cast<std::int64_t>(1e9 * NumberIn(data, "seconds"));
-    Incident incident =
-        BeginAt(std::max<std::int64_t>(0, event.step - static_cast<std::int64_t>(pass.batches)),
-                begin, Severity::kHigh);
+    const auto begin = event.time_ns - ToInteger(1e9 * NumberIn(data, "seconds"));
+    Incident incident = BeginAt(std::max<std::int64_t>(0, event.step - ToInteger(pass.batches)),
+                                begin, Severity::kHigh);
     if (EachGivesAll(pass)) {
       SayAll(pass, &incident);
     } else if (EachDrawsTheSame(pass, TextIn(data, "sampler"))) {

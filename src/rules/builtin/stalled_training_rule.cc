@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "rules/builtin/event_data.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
@@ -121,7 +122,7 @@ class StalledTrainingRule final : public Rule {
       if (!data.is_object() || to == data.end() || !to->is_number_integer()) return;
       for (auto& [key, process] : processes_) {
         if (process.writer != writer_ || process.progress_ns == 0) continue;
-        process.progress_ns = std::max(process.progress_ns, to->get<std::int64_t>());
+        process.progress_ns = std::max(process.progress_ns, IntegerOf(*to));
       }
     }
   }

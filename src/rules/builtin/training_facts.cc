@@ -11,25 +11,13 @@
 #include <vector>
 
 #include "base/json.h"
+#include "rules/builtin/event_data.h"
 
 namespace telltale::rules {
 namespace {
 
 /// Changes from which a schedule is known to be stepped with the optimizer.
 constexpr std::int64_t kLeastFalls = 20;
-constexpr std::int64_t kMostCounted = 1'000'000'000'000;
-
-std::string TextOf(const nlohmann::json& data, const char* name) {
-  const auto found = data.find(name);
-  return found != data.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-std::int64_t IntegerOf(const nlohmann::json& data, const char* name) {
-  const auto found = data.find(name);
-  if (found == data.end() || !found->is_number_integer()) return -1;
-  // Whatever a program says, it may be computed with.
-  return std::clamp<std::int64_t>(found->get<std::int64_t>(), -1, kMostCounted);
-}
 
 std::optional<bool> TruthOf(const nlohmann::json& data, const char* name) {
   const auto found = data.find(name);
@@ -125,21 +113,21 @@ void TrainingFacts::See(const format::EventRow& event) {
   const auto data = ParseJson(event.data);
   if (!data.is_object()) return;
   if (event.kind == "optimizer") {
-    const std::string name = TextOf(data, "class");
+    const std::string name = TextIn(data, "class");
     if (!name.empty()) optimizer = name;
-    groups = IntegerOf(data, "groups");
+    groups = CountIn(data, "groups", -1);
   } else if (event.kind == "scheduler") {
-    Scheduler now{TextOf(data, "class"), IntegerOf(data, "calls"),
-                  IntegerOf(data, "optimizer_steps")};
+    Scheduler now{TextIn(data, "class"), CountIn(data, "calls", -1),
+                  CountIn(data, "optimizer_steps", -1)};
     // The last word of a scheduler does not say it again.
     if (now.optimizer_steps < 0 && scheduler && scheduler->name == now.name) return;
     scheduler = std::move(now);
   } else if (event.kind == "loss.function") {
     LossFunction now;
-    now.name = TextOf(data, "function");
-    now.classes = IntegerOf(data, "classes");
+    now.name = TextIn(data, "function");
+    now.classes = CountIn(data, "classes", -1);
     now.softmax_twice = TruthOf(data, "softmax_twice").value_or(false);
-    const std::string reduction = TextOf(data, "reduction");
+    const std::string reduction = TextIn(data, "reduction");
     now.plain = (reduction.empty() || reduction == "mean") &&
                 TruthOf(data, "alone").value_or(true) && !TruthOf(data, "scaled").value_or(false) &&
                 !TruthOf(data, "weighted").value_or(false);
@@ -149,25 +137,25 @@ void TrainingFacts::See(const format::EventRow& event) {
                         !now.target_shape.empty() && now.input_shape != now.target_shape;
     loss = std::move(now);
   } else if (event.kind == "optimizer.parameters") {
-    parameters = Parameters{IntegerOf(data, "parameters"), IntegerOf(data, "without_gradient"),
-                            IntegerOf(data, "in_called_models")};
+    parameters = Parameters{CountIn(data, "parameters", -1), CountIn(data, "without_gradient", -1),
+                            CountIn(data, "in_called_models", -1)};
   } else if (event.kind == "loss.not_finite") {
     NotFinite now;
     now.step = event.step;
-    now.origin = TextOf(data, "origin");
-    now.operation = TextOf(data, "operation");
-    now.first = TextOf(data, "first");
-    now.weights = IntegerOf(data, "weights");
-    now.bad_weights = IntegerOf(data, "not_finite");
-    now.rows = IntegerOf(data, "rows");
-    now.row = IntegerOf(data, "row");
-    now.nan = IntegerOf(data, "nan");
-    now.inf = IntegerOf(data, "inf");
-    now.undefined = IntegerOf(data, "undefined");
+    now.origin = TextIn(data, "origin");
+    now.operation = TextIn(data, "operation");
+    now.first = TextIn(data, "first");
+    now.weights = CountIn(data, "weights", -1);
+    now.bad_weights = CountIn(data, "not_finite", -1);
+    now.rows = CountIn(data, "rows", -1);
+    now.row = CountIn(data, "row", -1);
+    now.nan = CountIn(data, "nan", -1);
+    now.inf = CountIn(data, "inf", -1);
+    now.undefined = CountIn(data, "undefined", -1);
     if (const auto shape = data.find("shape"); shape != data.end() && shape->is_array() &&
                                                !shape->empty() &&
                                                shape->front().is_number_integer()) {
-      now.of_rows = shape->front().get<std::int64_t>();
+      now.of_rows = CountOf(shape->front());
     }
     not_finite = std::move(now);
   } else if (event.kind == "loop.gradients") {

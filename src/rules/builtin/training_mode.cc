@@ -71,8 +71,7 @@ class TrainingMode final : public LoopRule<Process> {
       return;
     }
     if (!mode.off) {
-      mode.since_step =
-          static_cast<std::int64_t>(NumberIn(data, "step", static_cast<double>(event.step)));
+      mode.since_step = IntegerIn(data, "step", event.step);
       mode.since_ns = event.time_ns;
     }
     mode.off = true;
@@ -101,7 +100,7 @@ class TrainingMode final : public LoopRule<Process> {
               ? ", to which model.eval() set it, for an evaluation mostly; model.train() was not "
                 "called again"
               : " from its first step on",
-          mode.count, Listed(mode.names, static_cast<std::size_t>(mode.count)));
+          mode.count, Listed(mode.names, ToCount(mode.count)));
       incident.advice =
           "Call model.train() at the begin of each epoch and behind each evaluation. Where it is "
           "meant to be so, put only those modules into eval mode and leave the model in train "

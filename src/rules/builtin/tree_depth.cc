@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "rules/builtin/event_data.h"
 #include "rules/builtin/label_pairs.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -144,9 +145,7 @@ class TreeDepth final : public Rule {
     if (!dump.is_object()) return;
     const auto trees = dump.find("trees");
     if (trees == dump.end() || !trees->is_array()) return;
-    const auto first = dump.find("first_tree");
-    std::int64_t index =
-        first != dump.end() && first->is_number_integer() ? first->get<std::int64_t>() : 0;
+    std::int64_t index = IntegerIn(dump, "first_tree");
     for (const nlohmann::json& tree : *trees) {
       if (const auto depth = DepthOf(tree)) AddTree(process, *depth, index);
       ++index;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "rules/builtin/event_data.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/tensor_rule.h"
 #include "rules/registry.h"
@@ -125,7 +126,7 @@ class UnusedParameters final : public TensorRule {
     if (!facts.is_object()) return;
     const auto frozen = facts.find("frozen");
     if (frozen == facts.end() || !frozen->is_number_integer()) return;
-    const auto count = std::max<std::int64_t>(0, frozen->get<std::int64_t>());
+    const auto count = std::max<std::int64_t>(0, CountOf(*frozen));
     process->frozen = std::max<std::int64_t>(0, process->frozen) + count;
   }
 
