@@ -15,7 +15,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -60,7 +59,12 @@ constexpr std::int64_t kShortestNs = 8'000'000'000;
 constexpr double kLongSeconds = 20;
 constexpr double kUrgent = 600;  ///< Seconds left from which it is high.
 constexpr std::size_t kMostLooks = 64;
-constexpr std::size_t kMostProcesses = 1024;
+/// Of a node: past this the one that was not seen for the longest time is forgotten.
+constexpr std::size_t kMostProcesses = 512;
+/// A process that was sampled and is not in so many samples of its node has ended: of one that
+/// never registered nothing else says so. A loader without persistent workers makes new ones each
+/// epoch.
+constexpr std::int64_t kSamplesGone = 10;
 
 struct Look {
   std::int64_t time_ns = 0;
@@ -79,6 +83,9 @@ struct Process {
   double first_steps = 0, first_private = -1, first_rss = 0;
   double now_private = -1, now_rss = 0;
   int rises = 0;
+  bool worker = false;
+  std::int64_t seen_ns = 0;       ///< Its newest record.
+  std::int64_t last_sample = -1;  ///< Of the node's samples, the newest with it; −1: none.
 
   double grown() const { return looks.empty() ? 0 : looks.back().own - looks.front().own; }
   double copied() const {
@@ -94,8 +101,8 @@ struct Node {
   double steps = 0;
   std::int64_t step = -1, time_ns = 0;
   std::uint32_t attempt = 0;
-  std::map<std::int32_t, Process> processes;  ///< By pid.
-  std::set<std::int32_t> workers;
+  std::map<std::int32_t, Process> processes;      ///< By pid.
+  std::int64_t samples = 0;                       ///< Of the node.
   std::map<std::int32_t, std::int32_t> trainers;  ///< Rank by pid.
   std::map<std::string, Watched> said;            ///< By subject.
 
@@ -204,6 +211,7 @@ class MemoryGrowth final : public Rule {
         return;
       case kAvailable:
         node.available = row.value;
+        ++node.samples;
         return;
       case kLimit:
         node.limit = row.value;
@@ -215,7 +223,7 @@ class MemoryGrowth final : public Rule {
         node.tree = row.value;
         return;
       case kRss:
-        if (Process* process = Find(&node, slot.pid)) process->rss = row.value;
+        TakeRss(row, slot.pid, &node);
         return;
       case kPrivate:
         TakePrivate(row, slot.pid, &node, reporter);
@@ -225,17 +233,44 @@ class MemoryGrowth final : public Rule {
     }
   }
 
-  static Process* Find(Node* node, std::int32_t pid) {
-    const auto known = node->processes.find(pid);
-    if (known != node->processes.end()) return &known->second;
-    if (node->processes.size() >= kMostProcesses) return nullptr;
-    return &node->processes[pid];
+  static Process* Find(Node* node, std::int32_t pid, std::int64_t now_ns) {
+    if (!node->processes.contains(pid) && node->processes.size() >= kMostProcesses) {
+      node->processes.erase(std::min_element(
+          node->processes.begin(), node->processes.end(),
+          [](const auto& a, const auto& b) { return a.second.seen_ns < b.second.seen_ns; }));
+    }
+    Process& process = node->processes[pid];
+    process.seen_ns = std::max(process.seen_ns, now_ns);
+    if (process.last_sample >= 0) process.last_sample = node->samples;
+    return &process;
+  }
+
+  static void TakeRss(const format::MetricRow& row, std::int32_t pid, Node* node) {
+    Process* const process = Find(node, pid, row.time_ns);
+    process->rss = row.value;
+    process->last_sample = node->samples;
+  }
+
+  static void DropEnded(Node* node) {
+    std::erase_if(node->processes, [&](const auto& entry) {
+      const Process& process = entry.second;
+      return process.last_sample >= 0 && node->samples - process.last_sample > kSamplesGone;
+    });
+  }
+
+  /// The workers that live.
+  static std::vector<const Process*> WorkersOf(const Node& node) {
+    std::vector<const Process*> workers;
+    for (const auto& [pid, process] : node.processes) {
+      if (process.worker) workers.push_back(&process);
+    }
+    return workers;
   }
 
   void TakePrivate(const format::MetricRow& row, std::int32_t pid, Node* node, Reporter* reporter) {
-    Process* const process = Find(node, pid);
+    Process* const process = Find(node, pid, row.time_ns);
     // Its resident memory is of the same sample.
-    if (process == nullptr || process->rss < 0) return;
+    if (process->rss < 0) return;
     if (process->first_private < 0) {
       process->first_ns = row.time_ns;
       process->first_steps = node->steps;
@@ -247,7 +282,7 @@ class MemoryGrowth final : public Rule {
     has_data_ = true;
     process->now_private = row.value;
     process->now_rss = process->rss;
-    if (node->workers.contains(pid)) JudgeWorkers(node, reporter);
+    if (process->worker) JudgeWorkers(node, reporter);
   }
 
   static void OnStep(const format::StepRow& row, Node* node) {
@@ -267,13 +302,13 @@ class MemoryGrowth final : public Rule {
       node = Node();
       node.name = name;
     } else if (event.kind == "worker.start") {
-      node.workers.insert(event.pid);
+      DropEnded(&node);
+      Find(&node, event.pid, event.time_ns)->worker = true;
     } else if (event.kind == "process.exit") {
       if (const auto said = node.said.find(SubjectOf(node, event.pid)); said != node.said.end()) {
         reporter->Close(said->second.incident);
         node.said.erase(said);
       }
-      node.workers.erase(event.pid);
       node.trainers.erase(event.pid);
       node.processes.erase(event.pid);
     } else if (event.kind == "memory.held") {
@@ -284,8 +319,7 @@ class MemoryGrowth final : public Rule {
 
   void TakeHeld(const format::EventRow& event, const nlohmann::json& data, Node* node,
                 Reporter* reporter) {
-    Process* const process = Find(node, event.pid);
-    if (process == nullptr) return;
+    Process* const process = Find(node, event.pid, event.time_ns);
     has_data_ = true;
     node->time_ns = std::max(node->time_ns, event.time_ns);
     const double figures = process->facts.figures;
@@ -295,7 +329,7 @@ class MemoryGrowth final : public Rule {
     process->looks.push_back({event.time_ns, node->steps, process->facts.own_bytes});
     if (process->looks.size() > kMostLooks) process->looks.erase(process->looks.begin() + 1);
     if (FlagIn(data, "worker")) {
-      node->workers.insert(event.pid);
+      process->worker = true;
       JudgeWorkers(node, reporter);
     } else {
       JudgeTrainer(event.pid, *process, node, reporter);
@@ -498,6 +532,7 @@ class MemoryGrowth final : public Rule {
   // ---- the workers ----
 
   void JudgeWorkers(Node* node, Reporter* reporter) {
+    DropEnded(node);
     JudgeCopied(node, reporter);
     JudgeArrays(node, reporter);
     JudgeCaches(node, reporter);
@@ -506,10 +541,8 @@ class MemoryGrowth final : public Rule {
   /// The largest container of the data set that any of the workers told.
   static const HeldFacts::Container* LargestOf(const Node& node) {
     const HeldFacts::Container* largest = nullptr;
-    for (const std::int32_t pid : node.workers) {
-      const auto process = node.processes.find(pid);
-      if (process == node.processes.end()) continue;
-      for (const HeldFacts::Container& each : process->second.facts.containers) {
+    for (const Process* process : WorkersOf(node)) {
+      for (const HeldFacts::Container& each : process->facts.containers) {
         if (!each.data_set || each.entries < kLargeContainer) continue;
         if (largest == nullptr || each.entries > largest->entries) largest = &each;
       }
@@ -519,13 +552,11 @@ class MemoryGrowth final : public Rule {
 
   void JudgeCopied(Node* node, Reporter* reporter) {
     const HeldFacts::Container* container = LargestOf(*node);
+    const std::vector<const Process*> workers = WorkersOf(*node);
     double all = 0;
-    for (const std::int32_t pid : node->workers) {
-      const auto found = node->processes.find(pid);
-      if (found != node->processes.end()) all += std::max(0.0, found->second.copied());
-    }
+    for (const Process* process : workers) all += std::max(0.0, process->copied());
     if (container != nullptr &&
-        static_cast<double>(node->workers.size()) * container->bytes() < kContainerExplains * all) {
+        static_cast<double>(workers.size()) * container->bytes() < kContainerExplains * all) {
       container = nullptr;
     }
     const double least = container != nullptr ? worker_ : kWithoutContainer * worker_;
@@ -534,10 +565,9 @@ class MemoryGrowth final : public Rule {
     double most_rss = 0, largest = 0, first_steps = node->steps;
     std::size_t count = 0;
     bool rising = false;
-    for (const std::int32_t pid : node->workers) {
-      const auto found = node->processes.find(pid);
-      if (found == node->processes.end() || found->second.copied() < least) continue;
-      const Process& process = found->second;
+    for (const Process* each : workers) {
+      if (each->copied() < least) continue;
+      const Process& process = *each;
       ++count;
       rising = rising || process.rises >= (container != nullptr ? 1 : 2);
       growth.bytes += process.copied();
@@ -590,10 +620,9 @@ class MemoryGrowth final : public Rule {
       double all() const { return static_cast<double>(workers) * bytes; }
     };
     std::map<std::int64_t, Copies> by_digest;
-    for (const std::int32_t pid : node->workers) {
-      const auto found = node->processes.find(pid);
-      if (found == node->processes.end() || found->second.looks.empty()) continue;
-      const Process& process = found->second;
+    for (const Process* worker : WorkersOf(*node)) {
+      if (worker->looks.empty()) continue;
+      const Process& process = *worker;
       for (const HeldFacts::Array& array : process.facts.arrays) {
         if (array.digest < 0 || array.own < kOwnShare) continue;
         Copies& copies = by_digest[array.digest];
@@ -634,10 +663,9 @@ class MemoryGrowth final : public Rule {
   void JudgeCaches(Node* node, Reporter* reporter) {
     Growth growth;
     const Process* most = nullptr;
-    for (const std::int32_t pid : node->workers) {
-      const auto found = node->processes.find(pid);
-      if (found == node->processes.end() || found->second.looks.size() < 2) continue;
-      const Process& process = found->second;
+    for (const Process* worker : WorkersOf(*node)) {
+      if (worker->looks.size() < 2) continue;
+      const Process& process = *worker;
       growth.bytes += process.grown();
       growth.to_ns = std::max(growth.to_ns, process.looks.back().time_ns);
       const Look& first = process.looks.front();
