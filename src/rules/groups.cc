@@ -3,9 +3,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
+
+#include "base/json.h"
 
 namespace telltale::rules {
 namespace {
@@ -21,6 +28,40 @@ auto Key(const Finding& f) {
   return std::tuple(f.standing.theme != Theme::kEnd, -static_cast<int>(f.incident.severity),
                     !Lasts(f), !f.wrong_result, -f.incident.cost_seconds, f.incident.start_ns,
                     f.id);
+}
+
+/// What its evidence says; nothing where it does not.
+std::optional<double> ExplainsSeconds(const Finding& f) {
+  if (f.incident.evidence.find(kExplainsSeconds) == std::string::npos) return std::nullopt;
+  const auto evidence = ParseJson(f.incident.evidence);
+  if (!evidence.is_object()) return std::nullopt;
+  const auto found = evidence.find(kExplainsSeconds);
+  if (found == evidence.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+/// Findings that say what they explain change places with each other, and with no others: those of
+/// the rule that explains the most come first.
+void PutTheMostExplainedFirst(std::span<const Finding> findings, std::vector<std::size_t>* group) {
+  for (const bool lasts : {true, false}) {
+    std::vector<std::size_t> places;
+    std::vector<std::size_t> members;
+    std::map<std::string_view, double> seconds;  // By rule: it may have a finding for each rank.
+    for (std::size_t at = 0; at < group->size(); ++at) {
+      const Finding& f = findings[(*group)[at]];
+      if (Lasts(f) != lasts) continue;
+      const std::optional<double> explains = ExplainsSeconds(f);
+      if (!explains) continue;
+      places.push_back(at);
+      members.push_back((*group)[at]);
+      seconds[f.rule] += *explains;
+    }
+    if (seconds.size() < 2) continue;
+    std::stable_sort(members.begin(), members.end(), [&](std::size_t a, std::size_t b) {
+      return seconds[findings[a].rule] > seconds[findings[b].rule];
+    });
+    for (std::size_t i = 0; i < places.size(); ++i) (*group)[places[i]] = members[i];
+  }
 }
 
 }  // namespace
@@ -65,6 +106,7 @@ std::vector<std::vector<std::size_t>> Groups(std::span<const Finding> findings) 
       };
       return key(a) < key(b);
     });
+    if (group.size() > 1) PutTheMostExplainedFirst(findings, &group);
   }
   return groups;
 }

@@ -10,8 +10,13 @@
 
 namespace telltale::rules {
 
+/// Of the time that its group lost, the seconds that the cause of this finding explains, in its
+/// evidence: where two rules of a theme may each be the other's cause, both say it.
+inline constexpr const char* kExplainsSeconds = "explains_seconds";
+
 /// Findings about one thing: those of one theme that overlap in time. First in a group stands the
-/// finding that explains the others (SmallReads before InputBound before LowGPUUtilization).
+/// finding that explains the others (SmallReads before InputBound before LowGPUUtilization); of
+/// rules that say kExplainsSeconds, the one that explains the most comes first.
 /// Groups come in this order: how the run ended; then by the severest member; those that last
 /// before those that are over; wrong results before slow ones; then cost.
 std::vector<std::vector<std::size_t>> Groups(std::span<const Finding> findings);

@@ -60,6 +60,27 @@ TEST(GroupsTest, InAGroupTheFindingThatExplainsTheOthersStandsFirst) {
   EXPECT_EQ(groups[1], (std::vector<std::size_t>{0}));
 }
 
+TEST(GroupsTest, OfWhatMayBeEachOthersCauseTheOneThatExplainsMoreStandsFirst) {
+  const auto of = [](std::string rule, int order, double explains) {
+    Finding f =
+        Of(std::move(rule), Severity::kHigh, explains, {.theme = Theme::kInput, .order = order});
+    f.incident.evidence = "{\"explains_seconds\":" + std::to_string(explains) + "}";
+    return f;
+  };
+  const Finding reads = Of("SmallReads", Severity::kLow, 1, {.theme = Theme::kInput, .order = 0});
+  const Finding idle = Of("Underused", Severity::kLow, 1, {.theme = Theme::kInput, .order = 9});
+  // Cores are what is short.
+  EXPECT_EQ(Names(Ranked({of("InputBound", 4, 3), idle, of("CPUBottleneck", 5, 8), reads})),
+            (std::vector<std::string>{"SmallReads", "CPUBottleneck", "InputBound", "Underused"}));
+  // Fetches wait for something else.
+  EXPECT_EQ(Names(Ranked({of("CPUBottleneck", 5, 1), of("InputBound", 4, 9)})),
+            (std::vector<std::string>{"InputBound", "CPUBottleneck"}));
+  // Each rank waits, and one of them lacks a core.
+  EXPECT_EQ(
+      Names(Ranked({of("CPUBottleneck", 5, 5), of("InputBound", 4, 4), of("InputBound", 4, 4)})),
+      (std::vector<std::string>{"InputBound", "InputBound", "CPUBottleneck"}));
+}
+
 TEST(GroupsTest, TheOrderOfAListIsThatOfItsGroupsAndStaysAsItIs) {
   Finding later = Of("InputBound", Severity::kMedium, 1, {.theme = Theme::kInput, .order = 4});
   later.incident.start_ns = 200;

@@ -23,9 +23,11 @@
 
 #include "base/json.h"
 #include "rules/builtin/event_data.h"
+#include "rules/builtin/fetch_facts.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
+#include "rules/groups.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::cpu_bottleneck {
@@ -132,6 +134,8 @@ class CPUBottleneck final : public Rule {
     SampleTimes times;
     std::set<std::int32_t> workers;
     std::map<std::int32_t, int> cpus;  ///< By pid: what its framework says that it may run on.
+    FetchCosts worker_fetches;         ///< What making a batch takes in the workers.
+    std::map<std::int32_t, FetchCosts> own_fetches;  ///< The same in training processes, by pid.
   };
 
   struct Interval {
@@ -156,6 +160,7 @@ class CPUBottleneck final : public Rule {
     std::int64_t first_step = -1, last_step = -1;
     double lack = 0;       ///< Share of its time for which the training thread had no core.
     double data_wait = 0;  ///< Share of its time, where workers make the batches.
+    double core_wait = 0;  ///< Of data_wait: while who makes the batch is ready and has no core.
     double outside = 0;    ///< Of a core, in percent: other programs that are in the way.
     bool bottleneck = false;
     bool machine_full = false;
@@ -193,6 +198,7 @@ class CPUBottleneck final : public Rule {
     // Who has its pid next is another.
     node.workers.erase(event.pid);
     node.cpus.erase(event.pid);
+    node.own_fetches.erase(event.pid);
   }
 
   void OnEvent(const format::EventRow& event, std::uint32_t writer, Reporter* reporter) {
@@ -204,15 +210,22 @@ class CPUBottleneck final : public Rule {
       // Where the machine died nobody has said that its processes ended.
       nodes_[writer].workers.clear();
       nodes_[writer].cpus.clear();
+      nodes_[writer].own_fetches.clear();
       return;
     }
     if (event.kind == "worker.start") {
       nodes_[writer].workers.insert(event.pid);
       return;
     }
-    if (event.kind != "framework") return;
+    if (event.kind != "framework" && event.kind != "dataloader.fetches") return;
     const auto data = ParseJson(event.data);
     if (!data.is_object()) return;
+    if (event.kind == "dataloader.fetches") {
+      Node& node = nodes_[writer];
+      const bool worker = node.workers.contains(event.pid);
+      (worker ? node.worker_fetches : node.own_fetches[event.pid]).Take(data);
+      return;
+    }
     if (const auto cpus = data.find("cpus"); cpus != data.end() && cpus->is_number_integer()) {
       nodes_[writer].cpus[event.pid] =
           static_cast<int>(std::clamp<std::int64_t>(IntegerOf(*cpus), 0, 65536));
@@ -350,6 +363,16 @@ class CPUBottleneck final : public Rule {
     }
   }
 
+  /// Share of a fetch's time in which whoever makes the batch is ready to run and has no core, as
+  /// the adapter measures it; 0 where it does not.
+  double Delayed(const Process& process, const Interval& at) const {
+    const auto node = nodes_.find(process.writer);
+    if (node == nodes_.end()) return 0;
+    if (at.worker_count > 0) return node->second.worker_fetches.delayed();
+    const auto own = node->second.own_fetches.find(process.pid);
+    return own == node->second.own_fetches.end() ? 0 : own->second.delayed();
+  }
+
   void JudgeInterval(Process* process, const Interval& at, Reporter* reporter) {
     double covered = 0;
     double waited = 0;
@@ -405,6 +428,13 @@ class CPUBottleneck final : public Rule {
     if ((judged.cores_full || workers_full) && at.worker_count > 0) {
       judged.data_wait = waited / covered;
     }
+    if (judged.cores_full) judged.core_wait = judged.data_wait * Delayed(*process, at);
+    // Who loads in its own process works in these waits, but for the time without a core.
+    if (at.worker_count == 0 && judged.cores_full && others >= kLeastOthers) {
+      judged.core_wait = waited / covered * Delayed(*process, at);
+      if (judged.core_wait < kLeastWait) judged.core_wait = 0;
+      judged.data_wait = judged.core_wait;
+    }
     const bool gpu_idles = !cuda_ || (at.gpu >= 0 && at.gpu < gpu_threshold_);
     judged.bottleneck = gpu_idles && judged.wait() >= medium_;
     ++samples_;
@@ -426,7 +456,8 @@ class CPUBottleneck final : public Rule {
   static void Count(Process* process, const Judged& judged, double compute, double steps) {
     if (!judged.bottleneck) return;
     ++process->bottlenecks;
-    process->cost_ns += judged.lack * static_cast<double>(judged.at.to_ns - judged.at.from_ns);
+    process->cost_ns +=
+        (judged.lack + judged.core_wait) * static_cast<double>(judged.at.to_ns - judged.at.from_ns);
     process->open_compute_ns += compute;
     process->open_steps += steps;
   }
@@ -493,6 +524,7 @@ class CPUBottleneck final : public Rule {
     Interval sum;
     double lack = 0;
     double data_wait = 0;
+    double core_wait = 0;
     double outside = 0;
     double count = 0;
     double full = 0;
@@ -513,6 +545,7 @@ class CPUBottleneck final : public Rule {
       outside += j.outside;
       lack += j.lack;
       data_wait += j.data_wait;
+      core_wait += j.core_wait;
       sum.worker_count = std::max(sum.worker_count, j.at.worker_count);
       sum.limit = j.at.limit;
       sum.allowed = j.at.allowed;
@@ -522,7 +555,7 @@ class CPUBottleneck final : public Rule {
     }
     count = std::max(1.0, count);
     for (double* mean : {&sum.busy, &sum.own, &sum.workers, &sum.trainers, &sum.helpers, &sum.group,
-                         &sum.throttled, &sum.held_back, &outside, &lack, &data_wait}) {
+                         &sum.throttled, &sum.held_back, &outside, &lack, &data_wait, &core_wait}) {
       *mean /= count;
     }
     const bool cores_full = full * 2 > count;
@@ -550,8 +583,14 @@ class CPUBottleneck final : public Rule {
       std::string waits;
       if (lack > 0) waits = fmt::format("waits for a core in {:.0f} % of its time", 100 * lack);
       if (data_wait > 0) {
-        waits += fmt::format("{}waits for batches in {:.0f} %", waits.empty() ? "" : " and ",
+        waits += fmt::format("{}waits for {} in {:.0f} %", waits.empty() ? "" : " and ",
+                             sum.worker_count > 0 ? "batches" : "a core while it makes batches",
                              100 * data_wait);
+        if (core_wait > 0 && sum.worker_count > 0) {
+          waits += fmt::format(
+              ", since the workers wait for a core in {:.0f} % of the time that a batch takes",
+              100 * core_wait / data_wait);
+        }
       }
       incident.cause = fmt::format("{}: {}; the training gets {} and {}.", Full(sum, limited),
                                    takers, Cores(sum.own), waits);
@@ -598,6 +637,8 @@ class CPUBottleneck final : public Rule {
     evidence["waits"] = Rounded(lack + data_wait);
     evidence["waits_for_core"] = Rounded(lack);
     evidence["waits_for_data"] = Rounded(data_wait);
+    if (core_wait > 0) evidence["batches_wait_for_core"] = Rounded(core_wait);
+    evidence[kExplainsSeconds] = Rounded(incident.cost_seconds);
     if (process->normal_steps >= kMinNormalSteps) {
       evidence["normal_compute_ms"] =
           Rounded(process->normal_compute_ns / process->normal_steps / 1e6);
@@ -706,7 +747,9 @@ const RuleDesc kCPUBottleneckDesc{
         "saturated and others take at least a quarter of one (where only the limit is reached: "
         "others in its group); where cores had room for 20 steps before, at least 1 − (work of a "
         "step then / now, × its CPU time now / then where that grew). wait = lack + share of data "
-        "wait, where workers make the batches. A sample is a bottleneck where wait ≥ medium_share "
+        "wait, where workers make the batches, and where the training process makes them itself "
+        "and cores are saturated, of the share in which it was ready to run and had no core, as "
+        "the adapter measures it of fetches. A sample is a bottleneck where wait ≥ medium_share "
         "and, where the training uses a GPU, the least busy of those that were ever used is below "
         "gpu_threshold, whose busy share is taken off lack. With patience samples in "
         "window_seconds (longer where they are so far apart), more than threshold of them "
@@ -715,7 +758,9 @@ const RuleDesc kCPUBottleneckDesc{
         "below half of "
         "threshold, and where its process ends. A training that fills the cores itself, or that "
         "loads in its own process, is no bottleneck; where a GPU is used and its load is not "
-        "recorded nothing is said. Cost = Σ lack × time; the waits for data are InputBound's.",
+        "recorded nothing is said. Cost = Σ (lack + the data wait's share in which what makes the "
+        "batch has no core) × time; other waits for data are InputBound's. Of the two the one that "
+        "explains more of the lost time stands first.",
     .how_to_fix =
         "Give the training a core: fewer loader workers than cores, one thread in each worker, "
         "other processes of the run at another time or niced, other programs elsewhere. Prepare "

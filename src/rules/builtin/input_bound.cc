@@ -23,6 +23,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
+#include "rules/groups.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::input_bound {
@@ -470,11 +471,13 @@ class InputBound final : public Rule {
     }
     if (of.cores > 0) evidence["cores"] = of.cores;
     if (of.load.others_cores > 0) evidence["others_cores"] = rounded(of.load.others_cores);
+    double not_loading = 0;  // Share of the wait that is for a core: CPUBottleneck explains it.
     if (of.facts != nullptr && of.facts->costs.known()) {
       const FetchCosts& costs = of.facts->costs;
       evidence["fetch_computes"] = rounded(costs.computes());
       evidence["fetch_waits"] = rounded(costs.waits());
       evidence["fetch_waits_for_a_core"] = rounded(costs.delayed());
+      not_loading = costs.delayed();
       evidence["fetch_collates"] = rounded(costs.collates());
       if (costs.storage_bytes() > 0) evidence["storage_bytes"] = Rounded(costs.storage_bytes());
       evidence["batch_bytes"] = Rounded(costs.batch_bytes());
@@ -489,6 +492,7 @@ class InputBound final : public Rule {
       evidence["items_same"] = of.repeated->same();
     }
     for (auto& [key, value] : advice.evidence.items()) evidence[key] = value;
+    evidence[kExplainsSeconds] = Rounded(incident.cost_seconds * (1 - not_loading));
     if (slow_items_ > 0) {
       evidence["slow_items"] = slow_items_;
       evidence["slowest_item"] = slow_item_.what;
