@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <unordered_set>
 #include <utility>
 
@@ -32,6 +33,22 @@ struct Launched {
   std::uint32_t count = 0;
 };
 
+/// Lanes whose `data` slices are waits of the steps: those of the processes that mark steps, and
+/// all where none does. What a loader's worker does beside them is no wait.
+std::vector<bool> WaitingLanes(const Trace& trace) {
+  std::set<std::int64_t> pids;
+  for (std::size_t i = 0; i < trace.size(); ++i) {
+    if (trace.category[i] == Category::kStep && trace.LaneOf(i).device < 0) {
+      pids.insert(trace.LaneOf(i).pid);
+    }
+  }
+  std::vector<bool> out(trace.lanes.size(), true);
+  for (std::size_t i = 0; i < out.size() && !pids.empty(); ++i) {
+    out[i] = pids.contains(trace.lanes[i].pid);
+  }
+  return out;
+}
+
 std::array<Spans, kRoles> RoleTimes(const Trace& trace) {
   std::vector<bool> collective_op(trace.names.size());
   std::vector<bool> loader(trace.names.size());
@@ -49,6 +66,7 @@ std::array<Spans, kRoles> RoleTimes(const Trace& trace) {
     if (collective_op[trace.name[i]]) collectives[recording_of(i)].insert(trace.external[i]);
   }
   const std::vector<KernelClass> classes = ClassesOf(trace);
+  const std::vector<bool> waits = WaitingLanes(trace);
   std::array<Spans, kRoles> out;
   for (std::size_t i = 0; i < trace.size(); ++i) {
     StepRole role = StepRole::kOther;
@@ -69,7 +87,7 @@ std::array<Spans, kRoles> RoleTimes(const Trace& trace) {
         role = StepRole::kRuntime;
         break;
       case Category::kData:
-        role = StepRole::kDataLoader;
+        if (waits[trace.lane[i]]) role = StepRole::kDataLoader;
         break;
       case Category::kComm:
         role = StepRole::kCommunication;

@@ -47,6 +47,17 @@ TEST(StepBreakdownTest, EachMomentUnderTheFirstWordThatHolds) {
   EXPECT_EQ(step.rest_ns, 70'000);
 }
 
+TEST(StepBreakdownTest, WhatALoadersWorkerDoesIsNoWaitOfTheStep) {
+  TraceMaker maker;
+  maker.Step(1, 0, 100);
+  maker.On(Category::kData, "DataLoaderIter", 0, 5, {});
+  maker.On(Category::kData, "DataLoaderWorker", 0, 90, {.pid = 200});
+  const StepBreakdown b = StepBreakdownOf(maker.Make());
+  ASSERT_EQ(b.steps.size(), 1U);
+  EXPECT_EQ(RoleNs(b.steps[0], StepRole::kDataLoader), 5'000);
+  EXPECT_EQ(RoleNs(b.steps[0], StepRole::kOther), 95'000);
+}
+
 TEST(StepBreakdownTest, AStepLastsUntilItsWorkHasEnded) {
   TraceMaker maker;
   maker.Step(1, 0, 100).Launched("a", 90, 110, 20);

@@ -20,13 +20,14 @@ class TraceMaker {
     std::string_view kind = "cpu_op";
     std::string_view args = {};
     double flops = 0;
+    std::int64_t pid = 100;
   };
   TraceMaker& On(Category category, std::string_view name, double begin_us, double duration_us,
                  const Host& more) {
     builder_.Add({.begin_ns = Ns(begin_us),
                   .duration_ns = Ns(duration_us),
                   .name = builder_.NameId(name),
-                  .lane = builder_.LaneId(100, more.tid, -1, -1, "thread"),
+                  .lane = builder_.LaneId(more.pid, more.tid, -1, -1, "thread"),
                   .category = category,
                   .kind = builder_.KindId(more.kind),
                   .correlation = more.correlation,

@@ -94,7 +94,10 @@ class RightSize final : public Rule {
       return false;
     }
     if (subject == "node") {
-      what = name == "mem.total" ? kTotal : kNone;
+      what = name == "mem.total"          ? kTotal
+             : name == "cpu.busy"         ? kBusy
+             : name == "mem.used_percent" ? kMemoryPercent
+                                          : kNone;
     } else if (subject == "cgroup") {
       what = name == "cgroup.cpu_limit"   ? kCpuLimit
              : name == "cgroup.mem_limit" ? kMemoryLimit
@@ -108,10 +111,11 @@ class RightSize final : public Rule {
     } else if (subject.starts_with("net:")) {
       what = name == "net.recv_bytes_rate" && !Inner(subject.substr(4)) ? kReceived : kNone;
     } else if (unit = UnitOf(subject, "gpu:"); unit >= 0) {
-      what = name == "gpu.utilization"    ? kGpu
-             : name == "gpu.memory_used"  ? kGpuUsed
-             : name == "gpu.memory_total" ? kGpuTotal
-                                          : kNone;
+      what = name == "gpu.utilization"      ? kGpu
+             : name == "gpu.memory_used"    ? kGpuUsed
+             : name == "gpu.memory_total"   ? kGpuTotal
+             : name == "gpu.memory_percent" ? kGpuPercent
+                                            : kNone;
     }
     if (what == kNone) return false;
     sampler_.Read(series, what, unit);
@@ -166,6 +170,9 @@ class RightSize final : public Rule {
     kGpu,
     kGpuUsed,
     kGpuTotal,
+    kBusy,
+    kMemoryPercent,
+    kGpuPercent,
   };
 
   /// What a node has and what the run takes of it, since its first TRAIN step; memory since ever.
@@ -175,9 +182,12 @@ class RightSize final : public Rule {
     double memory = 0, memory_limit = 0;
     double gpu_memory = 0;  ///< Of one GPU.
     std::set<std::int32_t> gpus, used_gpus;
-    double peak = 0;                     ///< Bytes.
-    double gpu_peak = 0;                 ///< Of the fullest GPU.
-    analysis::Quantiles cpu;             ///< Cores.
+    double peak = 0;               ///< Bytes.
+    double gpu_peak = 0;           ///< Of the fullest GPU.
+    analysis::Quantiles tree_cpu;  ///< Cores.
+    // Of all programs of the node: what an import brings where it knows no processes.
+    analysis::Quantiles node_cpu;                ///< Cores.
+    double memory_percent = 0, gpu_percent = 0;  ///< Peaks.
     analysis::Quantiles gpu, disk_busy;  ///< Percent; of the GPUs that are used, their mean.
     analysis::Quantiles disk, network;   ///< Bytes a second.
     StepSums steps;
@@ -185,7 +195,17 @@ class RightSize final : public Rule {
     std::int64_t from_ns = 0, to_ns = 0;
     Watched watched;
 
-    bool HasData() const { return cpu.count() >= kLeastSamples && steps.count > 0; }
+    bool HasData() const { return cpu().count() >= kLeastSamples && steps.count > 0; }
+    /// The run's own load was sampled, and not only that of the whole node.
+    bool own() const { return tree_cpu.count() >= kLeastSamples; }
+    const analysis::Quantiles& cpu() const { return own() ? tree_cpu : node_cpu; }
+    /// Percent of the memory, at the peak; 0: not known.
+    double memory_load() const {
+      return peak > 0 ? Percent(peak, memory_allowed()) : own() ? 0 : memory_percent;
+    }
+    double gpu_memory_load() const {
+      return gpu_peak > 0 ? Percent(gpu_peak, gpu_memory) : gpu_percent;
+    }
     double cores_allowed() const {
       return core_limit > 0 && (cores <= 0 || core_limit < cores) ? core_limit : cores;
     }
@@ -242,13 +262,21 @@ class RightSize final : public Rule {
         machine.gpus.insert(value.unit);
         if (value.value >= kUsedGpu) machine.used_gpus.insert(value.unit);
       }
+      if (value.what == kGpuPercent) {
+        machine.gpu_percent = std::max(machine.gpu_percent, value.value);
+        if (value.value >= kUsedGpu) machine.used_gpus.insert(value.unit);
+      }
+      if (value.what == kMemoryPercent) {
+        machine.memory_percent = std::max(machine.memory_percent, value.value);
+      }
     }
     if (sample.attempt == 0) return;  // The training has made no step yet.
     if (machine.from_ns == 0) machine.from_ns = sample.from_ns;
     machine.to_ns = sample.to_ns;
     machine.seconds += sample.seconds();
     machine.steps.Add(sample.steps);
-    machine.cpu.Add(sample.SumOf(kTree) / 100);
+    machine.tree_cpu.Add(sample.SumOf(kTree) / 100);
+    machine.node_cpu.Add(sample.SumOf(kBusy) / 100 * machine.cores);
     double busy = 0;
     double count = 0;
     for (const SampleValue& value : sample.values) {
@@ -263,17 +291,24 @@ class RightSize final : public Rule {
     if (machine.seconds >= machine.judged_s + kJudgeEveryS) Judge(&machine, reporter);
   }
 
-  Demand DemandOf(const Machine& machine) const {
+  Demand DemandOf(const Machine& machine, const MachinePrice& current) const {
     const auto with_reserve = [&](double taken, double all) {
       const double wanted = taken * reserve_;
       return all > 0 ? std::min(wanted, all) : wanted;
     };
     Demand demand;
-    demand.cores = with_reserve(machine.cpu.At(0.95), machine.cores_allowed());
-    demand.memory = with_reserve(machine.peak, machine.memory_allowed());
+    demand.cores = with_reserve(machine.cpu().At(0.95), machine.cores_allowed());
+    demand.memory = machine.peak > 0
+                        ? with_reserve(machine.peak, machine.memory_allowed())
+                        : with_reserve(machine.memory_load() / 100 * current.memory_bytes,
+                                       current.memory_bytes);
     demand.gpus = static_cast<double>(machine.used_gpus.size());
     if (demand.gpus > 0) {
-      demand.gpu_memory = with_reserve(machine.gpu_peak, machine.gpu_memory);
+      demand.gpu_memory =
+          machine.gpu_peak > 0
+              ? with_reserve(machine.gpu_peak, machine.gpu_memory)
+              : with_reserve(machine.gpu_memory_load() / 100 * current.gpu_memory_bytes,
+                             current.gpu_memory_bytes);
       demand.gpu_share = machine.gpu.count() > 0 ? with_reserve(machine.gpu.mean() / 100, 1) : 1;
     }
     demand.disk = machine.disk.At(0.95) * reserve_;
@@ -292,11 +327,12 @@ class RightSize final : public Rule {
     bool several = false;
     for (const MachinePrice& row : table_.machines) {
       if (row.current) return &row;
-      if (row.cores != machine.cores || !Near(row.memory_bytes, machine.memory) ||
+      if (row.cores != machine.cores ||
+          (machine.memory > 0 && !Near(row.memory_bytes, machine.memory)) ||
           row.gpus != static_cast<double>(machine.gpus.size())) {
         continue;
       }
-      if (row.gpus > 0 && row.gpu_memory_bytes > 0 &&
+      if (row.gpus > 0 && row.gpu_memory_bytes > 0 && machine.gpu_memory > 0 &&
           !Near(row.gpu_memory_bytes, machine.gpu_memory)) {
         continue;
       }
@@ -339,11 +375,11 @@ class RightSize final : public Rule {
       if (load >= from && load > bound.second) bound = {name, load};
     };
     consider("gpu", machine.gpu.mean(), kBound);
-    consider("cpu", Percent(machine.cpu.mean(), machine.cores_allowed()), kBound);
+    consider("cpu", Percent(machine.cpu().mean(), machine.cores_allowed()), kBound);
     consider("disk", machine.disk_busy.mean(), kBound);
     if (bound.first.empty()) {
-      consider("memory", Percent(machine.peak, machine.memory_allowed()), kFull);
-      consider("gpu_memory", Percent(machine.gpu_peak, machine.gpu_memory), kFull);
+      consider("memory", machine.memory_load(), kFull);
+      consider("gpu_memory", machine.gpu_memory_load(), kFull);
     }
     return bound;
   }
@@ -356,12 +392,14 @@ class RightSize final : public Rule {
     };
     if (machine.gpu.count() > 0) add("gpu", machine.gpu.At(0.95));
     if (machine.cores_allowed() > 0) {
-      add("cpu", Percent(machine.cpu.At(0.95), machine.cores_allowed()));
+      add("cpu", Percent(machine.cpu().At(0.95), machine.cores_allowed()));
     }
-    if (machine.memory_allowed() > 0) {
-      add("memory", Percent(machine.peak, machine.memory_allowed()));
+    if (machine.memory_allowed() > 0 || machine.memory_load() > 0) {
+      add("memory", machine.memory_load());
     }
-    if (machine.gpu_memory > 0) add("gpu_memory", Percent(machine.gpu_peak, machine.gpu_memory));
+    if (machine.gpu_memory > 0 || machine.gpu_percent > 0) {
+      add("gpu_memory", machine.gpu_memory_load());
+    }
     if (machine.disk_busy.count() > 0) add("disk", machine.disk_busy.At(0.95));
     return out;
   }
@@ -389,7 +427,9 @@ class RightSize final : public Rule {
     } else {
       out = "No resource that was measured limits the speed.";
     }
-    out += fmt::format(" The run takes {}", Figure(machine.cpu.At(0.95)));
+    out +=
+        fmt::format(" {} {}", machine.own() ? "The run takes" : "All programs of the machine take",
+                    Figure(machine.cpu().At(0.95)));
     if (machine.cores_allowed() > 0) out += fmt::format(" of {}", Figure(machine.cores_allowed()));
     out += " cores";
     if (machine.peak > 0) {
@@ -397,12 +437,18 @@ class RightSize final : public Rule {
       if (machine.memory_allowed() > 0)
         out += fmt::format(" of {}", Bytes(machine.memory_allowed()));
       out += " of memory";
+    } else if (machine.memory_load() > 0) {
+      out += fmt::format(", {:.0f} % of the memory", machine.memory_load());
     }
     if (!machine.gpus.empty()) {
       out += fmt::format(", {} of {} {}", machine.used_gpus.size(), machine.gpus.size(),
                          machine.gpus.size() == 1 ? "GPU" : "GPUs");
       if (machine.gpu.count() > 0) out += fmt::format(" at {:.0f} %", machine.gpu.mean());
-      if (machine.gpu_peak > 0) out += fmt::format(" with {} of memory", Bytes(machine.gpu_peak));
+      if (machine.gpu_peak > 0) {
+        out += fmt::format(" with {} of memory", Bytes(machine.gpu_peak));
+      } else if (machine.gpu_memory_load() > 0) {
+        out += fmt::format(" with {:.0f} % of GPU memory", machine.gpu_memory_load());
+      }
     }
     return out + ".";
   }
@@ -419,12 +465,21 @@ class RightSize final : public Rule {
     out["words"] = Words(machine);
     out["headroom"] = Headroom(machine);
     nlohmann::ordered_json taken;
-    taken["cores_p95"] = Rounded(machine.cpu.At(0.95));
-    taken["memory_peak_bytes"] = Rounded(machine.peak);
+    taken["cores_p95"] = Rounded(machine.cpu().At(0.95));
+    if (!machine.own()) taken["of"] = "all programs of the machine";
+    if (machine.peak > 0 || machine.own()) {
+      taken["memory_peak_bytes"] = Rounded(machine.peak);
+    } else if (machine.memory_load() > 0) {
+      taken["memory_peak_percent"] = Rounded(machine.memory_load());
+    }
     if (!machine.gpus.empty()) {
       taken["gpus"] = machine.used_gpus.size();
       taken["gpu_utilization_mean"] = Rounded(machine.gpu.mean());
-      taken["gpu_memory_peak_bytes"] = Rounded(machine.gpu_peak);
+      if (machine.gpu_peak > 0 || machine.gpu_memory_load() <= 0) {
+        taken["gpu_memory_peak_bytes"] = Rounded(machine.gpu_peak);
+      } else {
+        taken["gpu_memory_peak_percent"] = Rounded(machine.gpu_memory_load());
+      }
     }
     if (machine.disk.count() > 0) {
       taken["disk_bytes_per_second_p95"] = Rounded(machine.disk.At(0.95));
@@ -435,7 +490,7 @@ class RightSize final : public Rule {
     out["takes"] = std::move(taken);
     nlohmann::ordered_json has;
     has["cores"] = Rounded(machine.cores_allowed());
-    has["memory_bytes"] = Rounded(machine.memory_allowed());
+    if (machine.memory_allowed() > 0) has["memory_bytes"] = Rounded(machine.memory_allowed());
     has["gpus"] = machine.gpus.size();
     out["has"] = std::move(has);
     if (machine.seconds > 0) {
@@ -452,7 +507,7 @@ class RightSize final : public Rule {
     }
     out["machine"] = current->name;
     out["price_per_hour"] = current->price_per_hour;
-    const MachinePrice* best = Cheapest(*current, DemandOf(machine));
+    const MachinePrice* best = Cheapest(*current, DemandOf(machine, *current));
     out["cheapest"] = best->name;
     out["cheapest_price_per_hour"] = best->price_per_hour;
     return out;
@@ -463,7 +518,7 @@ class RightSize final : public Rule {
     if (!machine->HasData() || machine->seconds < least_s_ || table_.machines.empty()) return;
     const MachinePrice* current = Current(*machine);
     if (current == nullptr) return;
-    const Demand demand = DemandOf(*machine);
+    const Demand demand = DemandOf(*machine, *current);
     const MachinePrice* best = Cheapest(*current, demand);
     const double saving = 1 - best->price_per_hour / current->price_per_hour;
     CellBase now;
@@ -490,11 +545,15 @@ class RightSize final : public Rule {
                                                            Figure(demand.gpus), machine->gpu.mean())
                                              : std::string();
     incident.cause = fmt::format(
-        "The run takes {} of {} cores, {} of {} of memory{}; with {:.0f} % in reserve {} holds "
+        "{} {} of {} cores, {}{}; with {:.0f} % in reserve {} holds "
         "that "
         "for {:.0f} % less.",
-        Figure(machine->cpu.At(0.95)), Figure(machine->cores_allowed()), Bytes(machine->peak),
-        Bytes(machine->memory_allowed()), gpus, 100 * (reserve_ - 1), best.name, 100 * saving);
+        machine->own() ? "The run takes" : "All programs of the machine take",
+        Figure(machine->cpu().At(0.95)), Figure(machine->cores_allowed()),
+        machine->peak > 0 ? fmt::format("{} of {} of memory", Bytes(machine->peak),
+                                        Bytes(machine->memory_allowed()))
+                          : fmt::format("{:.0f} % of the memory", machine->memory_load()),
+        gpus, 100 * (reserve_ - 1), best.name, 100 * saving);
     incident.advice = fmt::format("Take {} ({} {} an hour) instead of {} ({} {}).", best.name,
                                   Plain(best.price_per_hour), table_.currency, current.name,
                                   Plain(current.price_per_hour), table_.currency);
@@ -534,12 +593,13 @@ const RuleDesc kRightSizeDesc{
     .summary = "Which resource bounds the run, and the cheapest machine that holds its throughput.",
     .formula =
         "Since the first TRAIN step, of each node: cores taken = the 95th percentile of proc.cpu "
-        "of "
-        "the run's processes; GPU = the mean gpu.utilization of the GPUs that were ever at 5 %; "
+        "of the run's processes, or where no processes were sampled, as in an import, of "
+        "cpu.busy of all cores; GPU = the mean gpu.utilization of the GPUs that were ever at 5 %; "
         "disk "
         "and network = the 95th percentile of bytes a second; memory = the peak of proc.rss "
         "(shared "
-        "pages count once a process) and of gpu.memory_used. Bound by the resource whose mean load "
+        "pages count once a process) and of gpu.memory_used, or of mem.used_percent and "
+        "gpu.memory_percent. Bound by the resource whose mean load "
         "is "
         "highest and at least 85 %, else by memory from 90 %. Headroom = 100 % − the 95th "
         "percentile, "
