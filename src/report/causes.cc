@@ -209,16 +209,24 @@ std::string Money(double amount, std::string_view currency) {
   return fmt::format("{:.2f}{}{}", amount, kSpace, unit);
 }
 
+std::string_view TogetherWord(const RunData& data, const std::vector<std::size_t>& findings,
+                              double lost_seconds) {
+  if (findings.size() < 2 || !(lost_seconds > 0)) return {};
+  const double own = data.replay.findings[findings.front()].incident.cost_seconds;
+  return Duration(own) == Duration(lost_seconds) ? std::string_view() : " together";
+}
+
 std::string GainWords(const RunData& data, const Explanation& explanation) {
   if (explanation.lost_seconds <= 0) return {};
   const auto money = [&](const std::optional<double>& amount) {
     return amount ? fmt::format(" ({})", Money(*amount, data.replay.rule_set.currency))
                   : std::string();
   };
-  return fmt::format("Lost {}{}; mending it saves {} of such a run{}: {}.",
-                     Duration(explanation.lost_seconds), money(explanation.lost_money),
-                     Duration(explanation.gain_seconds), money(explanation.gain_money),
-                     explanation.assumption);
+  return fmt::format("Lost {}{}{}; mending it saves {} of such a run{}: {}.",
+                     Duration(explanation.lost_seconds),
+                     TogetherWord(data, explanation.findings, explanation.lost_seconds),
+                     money(explanation.lost_money), Duration(explanation.gain_seconds),
+                     money(explanation.gain_money), explanation.assumption);
 }
 
 std::string BeneathWords(const RunData& data, const Explanation& explanation) {

@@ -61,6 +61,11 @@ std::optional<double> MoneyOf(const RunData& data, double seconds);
 /// "12.40 USD"; of less than a hundredth "< 0.01 USD".
 std::string Money(double amount, std::string_view currency);
 
+/// Behind what a group lost: " together" where that is another figure than the cost of its first
+/// finding, beside which it stands; else empty.
+std::string_view TogetherWord(const RunData& data, const std::vector<std::size_t>& findings,
+                              double lost_seconds);
+
 /// "Lost 18 m 02 s (9.80 USD); mending it would save 17 m of this run (9.30 USD): assumes that …";
 /// empty where nothing was lost.
 std::string GainWords(const RunData& data, const Explanation& explanation);

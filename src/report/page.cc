@@ -187,7 +187,10 @@ class Page {
         Evidence(i.evidence), i.evidence.empty() ? "" : " · ", Percent(i.confidence),
         Escape(f.rule));
     Add("<div class=\"r\"><b>{}</b><div class=\"xs q\">{}</div></div></div>\n",
-        Duration(group.lost_seconds), group.lost_seconds > 0 ? "lost" : "");
+        Duration(group.lost_seconds),
+        group.lost_seconds > 0
+            ? fmt::format("lost{}", TogetherWord(data_, group.findings, group.lost_seconds))
+            : std::string());
   }
 
   /// The other findings of a group, one a line.

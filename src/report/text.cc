@@ -369,7 +369,8 @@ std::string Verdict(const RunData& data) {
       group.size() == 1 ? findings.front().incident.cost_seconds : data.lost_seconds_of(group);
   const std::string first = Since(findings.front());
   if (!(cost > 0)) return first + ".";
-  return fmt::format("{}: {} of {} lost.", first, Duration(cost), Duration(data.elapsed_seconds()));
+  return fmt::format("{}: {} of {} lost{}.", first, Duration(cost),
+                     Duration(data.elapsed_seconds()), TogetherWord(data, group, cost));
 }
 
 std::string StoppedWords(const RunData& data) {

@@ -110,17 +110,16 @@ std::vector<std::string> Paragraph(const std::string& text, std::size_t column, 
   return out;
 }
 
-/// What was found, its cost and the rule; why; what to do. `indent`: columns to the right, of what
-/// stands beneath another finding about the same thing.
+/// What was found, its `cost` and the rule; why; what to do. `indent`: columns to the right, of
+/// what stands beneath another finding about the same thing.
 std::vector<std::string> FindingLines(const RunData& data, const rules::Finding& finding,
-                                      const std::string& cause, double cost_seconds,
+                                      const std::string& cause, const std::string& cost,
                                       std::size_t indent, const VerdictOptions& options) {
   const rules::Incident& i = finding.incident;
   const std::size_t width = Columns(options);
   const std::size_t column = kTextColumn + indent;
   const Mark mark = MarkOf(i.severity);
   const bool color = options.color && !mark.color.empty();
-  const std::string cost = cost_seconds > 0 ? Printable(Duration(cost_seconds)) : std::string();
   const std::string subject = SubjectOf(data, finding);
   std::string heading = i.message + (subject.empty() ? "" : ": " + subject);
   if (!finding.open && !finding.until_end) heading += " (closed)";
@@ -151,6 +150,9 @@ std::vector<std::string> GroupLines(const RunData& data, const Explanation& expl
   std::string cause = explanation.cause_found || explanation.difference.empty()
                           ? explanation.cause
                           : explanation.cause + ": " + explanation.difference;
+  const auto words = [](double seconds, std::string_view together = {}) {
+    return seconds > 0 ? Printable(Duration(seconds)) + std::string(together) : std::string();
+  };
   for (std::size_t n = 0; n < explanation.findings.size(); ++n) {
     const rules::Finding& finding = findings[explanation.findings[n]];
     // The first is why the others are there: it is shown with them, however severe it is.
@@ -159,7 +161,10 @@ std::vector<std::string> GroupLines(const RunData& data, const Explanation& expl
       continue;
     }
     Add(FindingLines(data, finding, n == 0 ? cause : finding.incident.cause,
-                     n == 0 ? explanation.lost_seconds : finding.incident.cost_seconds,
+                     n == 0
+                         ? words(explanation.lost_seconds,
+                                 TogetherWord(data, explanation.findings, explanation.lost_seconds))
+                         : words(finding.incident.cost_seconds),
                      n == 0 ? 0 : 2, options),
         &lines);
   }

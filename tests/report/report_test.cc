@@ -23,6 +23,7 @@
 #include "report/svg.h"
 #include "report/text.h"
 #include "report/verdict.h"
+#include "rules/groups.h"
 #include "rules/registry.h"
 #include "store/folder.h"
 #include "support/sample_run.h"
@@ -954,6 +955,34 @@ RunData SlowInTheMiddle() {
   finding.incident.cause = "cause not found";
   data.replay.findings = {finding};
   return data;
+}
+
+TEST(CausesTest, WhatAGroupLostIsOneFigureAndSaidToBeOfAllItsFindings) {
+  RunData data;
+  data.summary.first_ns = 1;
+  data.summary.last_ns = 100'000'000'001;
+  data.summary.ranks = {0};
+  data.replay.findings = rules::Ranked(
+      {Cost("InputBound", "rank 0", 0, 50, 20), Cost("CPUBottleneck", "rank 0", 20, 100, 40)});
+  for (rules::Finding& finding : data.replay.findings) {
+    finding.incident.severity = rules::Severity::kHigh;
+    finding.incident.message = finding.rule;
+  }
+  const std::string figure = Duration(48);
+  EXPECT_NE(Verdict(data).find(figure + " of "), std::string::npos) << Verdict(data);
+  EXPECT_NE(Verdict(data).find("lost together."), std::string::npos) << Verdict(data);
+  const std::string verdict = FormatVerdict(data, {.color = false});
+  EXPECT_NE(verdict.find("48.0 s together\n"), std::string::npos) << verdict;
+  EXPECT_EQ(verdict.find("20.0 s"), std::string::npos) << verdict;
+  EXPECT_NE(GainWords(data, Explain(data)[0]).find("Lost " + figure + " together;"),
+            std::string::npos);
+  EXPECT_NE(RenderReport(data).find("lost together"), std::string::npos);
+
+  // The first one's own cost is all of it.
+  data.replay.findings[0].incident.end_ns = 100'000'000'000;
+  data.replay.findings[0].incident.cost_seconds = 60;
+  EXPECT_EQ(Verdict(data).find("together"), std::string::npos) << Verdict(data);
+  EXPECT_EQ(FormatVerdict(data, {.color = false}).find("together"), std::string::npos);
 }
 
 TEST(CausesTest, ACauseThatCoversTheGapIsNamedAndWhatItCostsIsSaid) {

@@ -147,6 +147,8 @@ function Item({ of: { group, first: finding, beneath }, rule, selected }: ItemPr
   const severity = group?.severity ?? finding.severity;
   const cause = group?.cause ?? finding.cause;
   const lost = group?.lost_seconds ?? finding.cost_seconds;
+  // The figure of its group, where that is another than its own.
+  const together = beneath.length > 0 && duration(lost) !== duration(finding.cost_seconds);
   const color = severity === "high" ? "--bad-bg" : severity === "medium" ? "--warn-bg" : "--line";
   return (
     <article ref={ref} class={`f ${here ? "sel" : ""}`} data-finding={finding.id} aria-current={here}>
@@ -191,7 +193,7 @@ function Item({ of: { group, first: finding, beneath }, rule, selected }: ItemPr
       </div>
       <div class="r">
         <b>{duration(lost)}</b>
-        <div class="xs q">{lost > 0 ? "lost" : ""}</div>
+        <div class="xs q">{lost > 0 ? (together ? "lost together" : "lost") : ""}</div>
       </div>
     </article>
   );
