@@ -47,6 +47,9 @@ constexpr ParameterDesc kParameters[] = {
 };
 
 constexpr std::int64_t kWarmupSteps = 3;
+/// Without a fixed distance it may be the machine: pauses then need so many times the shares, and
+/// of all of the run so far.
+constexpr double kWithoutDistance = 2.5;
 /// A pause takes so many times the median step.
 constexpr double kPauseRatio = 100;
 /// A span that lies in this share of the outliers, and in less than that of the other steps, is
@@ -125,6 +128,7 @@ class StepOutlier final : public Rule {
 
   void OnRecord(const Record& record, Reporter* reporter) override {
     writer_ = record.writer;
+    if (begin_ns_ == 0 && record.ord_ns > 0) begin_ns_ = record.ord_ns;
     if (const auto* step = record.As<format::StepRow>()) {
       if (step->mode == mode_) OnStep(*step, reporter);
     } else if (const auto* span = record.As<format::SpanRow>()) {
@@ -439,7 +443,8 @@ class StepOutlier final : public Rule {
       for (const Outlier& o : process->outliers) process->cost_ns += CostOf(o);
       process->described_ns = 0;
     }
-    const Severity severity = std::max(process->incident.severity, SeverityOf(main, pauses, share));
+    const Severity severity =
+        std::max(process->incident.severity, SeverityOf(*process, main, pauses, share));
     if (severity == process->incident.severity &&
         process->last_ns < process->described_ns + kDescribeIntervalNs) {
       return;
@@ -451,8 +456,15 @@ class StepOutlier final : public Rule {
   }
 
   /// Without a fixed distance it is often the machine that is busy, or inputs of many lengths.
-  Severity SeverityOf(const std::vector<const Outlier*>& main, bool pauses, double share) const {
-    if (!pauses && !Period(main)) return Severity::kLow;
+  Severity SeverityOf(const Process& process, const std::vector<const Outlier*>& main, bool pauses,
+                      double share) const {
+    if (!Period(main)) {
+      if (!pauses) return Severity::kLow;
+      double excess = 0;
+      for (const Outlier* o : main) excess += o->excess_ns;
+      const auto run_ns = static_cast<double>(process.last_ns - begin_ns_);
+      share = run_ns > 0 ? std::min(share, excess / run_ns / kWithoutDistance) : 0;
+    }
     return share >= high_ ? Severity::kHigh : share >= medium_ ? Severity::kMedium : Severity::kLow;
   }
 
@@ -736,6 +748,7 @@ class StepOutlier final : public Rule {
   std::array<Sides, std::size(kCompared)> metrics_{};
   std::map<std::string, SampleTimes> sampled_;
   std::int64_t judged_from_ns_ = 0;
+  std::int64_t begin_ns_ = 0;  ///< Of the first record.
   bool has_data_ = false;
 };
 
@@ -754,7 +767,9 @@ const RuleDesc kStepOutlierDesc{
         "from high_share; no more than low where they come at no fixed distance (a busy machine, "
         "inputs of many lengths). One step is enough where it takes pause_seconds and 100 medians "
         "longer, for another reason than its batch, and most of the lost time is in such steps: "
-        "the severity is that of its share. Nothing where the difference is data wait in more than "
+        "the severity is that of its share of the run so far, where no fixed distance says that it "
+        "is the program's own, from 2.5 times medium_share and high_share on. Nothing where the "
+        "difference is data wait in more than "
         "10 % of the steps (InputBound's). What differs: each phase, span, batch size, and the "
         "samples of cores, disks and network beside outliers, against those beside normal steps. "
         "Described are the outliers that make the loss (at least a third of the excess of the one "
