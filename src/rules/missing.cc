@@ -137,7 +137,9 @@ std::string Missing(const RuleDesc& rule, const std::vector<Need>& needs, const 
   if (!needs.empty()) wanted |= DataMask(Datum::kSteps);
   const std::uint32_t there = (run.data() & ~kOfRule) | (its.data() & kOfRule);
   for (std::size_t datum = 0; datum < kNone.size(); ++datum) {
-    if ((wanted & ~there & (1U << datum)) != 0) return std::string(kNone[datum]);
+    if ((wanted & ~there & (1U << datum)) == 0) continue;
+    const bool evaluation = static_cast<Datum>(datum) == Datum::kEvaluation;
+    return std::string(evaluation && run.evaluated() ? kEvaluationWithoutLoss : kNone[datum]);
   }
   if (std::string tensors = TensorsMissing(needs, its, run); !tensors.empty()) return tensors;
   if (!rule.captures.empty() && needs.empty() && !its.Captured(kTensorTables)) {

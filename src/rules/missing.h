@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,12 +20,17 @@
 
 namespace telltale::rules {
 
+/// What is missing where a run evaluates its model and no loss comes of that.
+inline constexpr std::string_view kEvaluationWithoutLoss =
+    "evaluation gives no loss: overfitting could not be judged";
+
 /// What came of a run.
 class Seen {
  public:
   /// Once for each series.
   void Add(const Series& series);
   void Add(const format::StepRow& step) {
+    evaluated_ = evaluated_ || step.mode == "EVAL";
     if (step.mode != "TRAIN") return;
     ++steps_[step.rank];
     data_ |= DataMask(Datum::kSteps);
@@ -32,6 +38,8 @@ class Seen {
   }
 
   std::uint32_t data() const { return data_; }
+  /// There were steps of evaluations.
+  bool evaluated() const { return evaluated_; }
   /// TRAIN steps of the rank that made most.
   std::uint64_t steps() const;
   /// Whether anything of the collection was captured in TRAIN, in any of these tables.
@@ -39,6 +47,7 @@ class Seen {
 
  private:
   std::uint32_t data_ = 0;
+  bool evaluated_ = false;
   std::map<std::int32_t, std::uint64_t> steps_;                    ///< By rank.
   std::set<std::pair<format::TableId, std::string>> collections_;  ///< Of tensors.
 };

@@ -41,6 +41,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/builtin/reinforcement.h"
 #include "rules/builtin/training_facts.h"
+#include "rules/missing.h"
 #include "rules/registry.h"
 #include "rules/tensor_pattern.h"
 
@@ -169,7 +170,9 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
   bool has_data() const override { return has_data_; }
   bool applies() const override { return !reinforcement_; }
   std::string Missing() const override {
-    return applies() ? std::string() : std::string(ReinforcementSigns::kMissing);
+    if (!applies()) return std::string(ReinforcementSigns::kMissing);
+    return mode_ == "EVAL" && evaluated_ && !has_data_ ? std::string(kEvaluationWithoutLoss)
+                                                       : std::string();
   }
   std::string Summary() const override {
     if (!reinforcement_) return {};
@@ -503,6 +506,7 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
   void OnStep(const format::StepRow& step) {
     Process& process = ProcessOf(step);
     process.reinforcement.SeeStep(step);
+    evaluated_ = evaluated_ || step.mode == "EVAL";
     if (step.mode != "TRAIN") return;
     process.trains = true;
     process.fits.SeeStep(step.step);
@@ -1187,6 +1191,7 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
   std::uint32_t writer_ = 0;  ///< Of the record that is read.
   std::map<std::int32_t, Rank> ranks_;
   bool has_data_ = false;
+  bool evaluated_ = false;      ///< There were steps of evaluations.
   bool reinforcement_ = false;  ///< A process has its signs: its losses are not judged.
 };
 
