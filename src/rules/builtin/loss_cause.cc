@@ -330,9 +330,9 @@ LossCause ExplainLoss(const LossView& loss, const TrainingFacts& facts, const Le
   }
   if (loss.trouble == LossTrouble::kFlat && loss.whole_trees < kFewTrees) {
     return {fmt::format("The learning rate (eta) is {}, the share at which each tree is added: the "
-                        "trees of {:.0f} rounds add up to {} of one tree. It is too small, unless "
-                        "thousands of rounds are to follow.",
-                        Figure(loss.rate), loss.steps, Figure(loss.whole_trees)),
+                        "trees of {:.0f} rounds add up to {} of one tree. It is too small{}.",
+                        Figure(loss.rate), loss.steps, Figure(loss.whole_trees),
+                        loss.all_rounds ? "" : ", unless thousands of rounds are to follow"),
             "Raise eta (learning_rate): 0.1 to 0.3 is usual, 0.01 with a thousand rounds or more."};
   }
   if (captured.still() && loss.trouble != LossTrouble::kDiverged) {

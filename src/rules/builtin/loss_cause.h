@@ -36,9 +36,10 @@ struct LossView {
   double peak_rate = std::numeric_limits<double>::quiet_NaN();
   /// The largest learning rate in the steps that were judged; NaN: not known.
   double rate = std::numeric_limits<double>::quiet_NaN();
-  double drop = 0;        ///< Of the line through all losses since the start,
-  double drop_error = 0;  ///< its standard error,
-  double steps = 0;       ///< and over so many steps.
+  double drop = 0;          ///< Of the line through all losses since the start,
+  double drop_error = 0;    ///< its standard error,
+  double steps = 0;         ///< and over so many steps.
+  bool all_rounds = false;  ///< Of boosting: no round follows.
   /// Of boosting: rounds times learning rate; NaN of anything else.
   double whole_trees = std::numeric_limits<double>::quiet_NaN();
   std::int64_t since = -1;

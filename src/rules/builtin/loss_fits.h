@@ -49,16 +49,43 @@ class FitEvents {
     if (skipped_ == kLeastSteps) ++possible_;
   }
 
+  /// The steps of a loss began again where they had begun: another fit, or only another count.
+  void SeeRestart() { ++possible_; }
+
   std::int64_t certain() const { return certain_; }
   std::int64_t possible() const { return possible_; }
 
  private:
   std::int64_t certain_ = 0;   ///< Fits that an event has announced.
-  std::int64_t possible_ = 0;  ///< Optimizers that were made anew, and rows of skipped steps.
-  std::int64_t steps_ = 0;
+  std::int64_t possible_ = 0;  ///< Optimizers made anew, rows of skipped steps, restarts.
+  std::int64_t steps_ = 0;  ///< TRAIN steps so far, by their number.
   std::int64_t optimizer_step_ = -1;
   std::int64_t skipped_ = 0;  ///< In a row.
   std::int64_t skipped_step_ = -2;
+};
+
+/// The steps of one loss, in the order in which they come.
+class StepCount {
+ public:
+  /// Whether they go back to where they began, after many of them. A loss that came late does not.
+  bool Restarts(std::int64_t step, std::int64_t time_ns) {
+    const bool back = count_ >= FitEvents::kLeastSteps && step >= 0 && step <= begin_ &&
+                      step < newest_ && time_ns > time_ns_;
+    if (back) *this = StepCount();
+    if (count_ == 0) begin_ = step;
+    if (count_ == 0 || step > newest_) {
+      ++count_;
+      newest_ = step;
+      time_ns_ = time_ns;
+    }
+    return back;
+  }
+  /// Another attempt may go on anywhere.
+  void Forget() { *this = StepCount(); }
+
+ private:
+  std::int64_t begin_ = -1, newest_ = -1, time_ns_ = 0;
+  std::int64_t count_ = 0;
 };
 
 /// Of one loss: whether the one that comes now is the first of another fit.

@@ -35,6 +35,7 @@
 #include "base/json.h"
 #include "base/printable.h"
 #include "rules/builtin/captured_parameters.h"
+#include "rules/builtin/event_data.h"
 #include "rules/builtin/loss_cause.h"
 #include "rules/builtin/loss_fits.h"
 #include "rules/builtin/numbers.h"
@@ -290,6 +291,7 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     double chance_samples = 0;             ///< Of the process by then.
     double stood_level = 0;                ///< Where it stood when that was said.
     FitBorder border;
+    StepCount steps;
   };
 
   struct Process {
@@ -306,6 +308,7 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     double samples = 0;                    ///< Of its TRAIN steps so far.
     bool several_losses = false;           ///< One for each of several optimizers.
     bool trains = false;                   ///< It has had TRAIN steps or losses.
+    bool all_rounds = false;               ///< Its boosting has ended by itself: no round follows.
     std::map<std::string, Series> series;  ///< By name.
   };
   /// Rank, pid, and 0 while it lives, else a number of its own: its pid may be given to another.
@@ -360,6 +363,23 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
       if (FitEvents::Wants(event.kind) && ProcessOf(event).fits.See(event)) {
         ProcessOf(event).rates.Renew();
       }
+      if (event.kind == "boosting.start") ProcessOf(event).all_rounds = false;
+      if (event.kind == "boosting.model") OnBoostingModel(event, reporter);
+    }
+  }
+
+  /// Where the boosting has ended by itself, all its rounds are known.
+  void OnBoostingModel(const format::EventRow& event, Reporter* reporter) {
+    const auto data = ParseJson(event.data);
+    if (!data.is_object() || !FlagIn(data, "final")) return;
+    Process& process = ProcessOf(event);
+    process.all_rounds = true;
+    for (auto& [name, series] : process.series) {
+      FinishStep(&series, reporter);
+      if (!series.open || SeverityOf(series) <= series.incident.severity) continue;
+      series.incident.severity = SeverityOf(series);
+      Describe(&series);
+      reporter->Report(series.incident);
     }
   }
 
@@ -457,6 +477,7 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
         // The start of the first attempt stays the measure, but a block never spans two attempts.
         series.block.clear();
         series.step = -1;
+        series.steps.Forget();
       }
       auto node = processes_.extract(key);
       Process& old = node.mapped();
@@ -528,7 +549,12 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     if (found == nullptr) return;
     Series& series = *found;
     has_data_ = true;
-    if (scalar.step < series.step) return;  // Late or seen already.
+    if (series.steps.Restarts(scalar.step, scalar.time_ns)) {
+      FinishStep(&series, reporter);
+      series.process->fits.SeeRestart();
+    } else if (scalar.step < series.step) {
+      return;  // Late or seen already.
+    }
     if (scalar.step != series.step || scalar.step < 0) {
       FinishStep(&series, reporter);
       if (series.step >= 0 && series.time_ns > 0 && scalar.time_ns > series.time_ns) {
@@ -630,6 +656,7 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     begun.time_ns = series->time_ns;
     begun.active_s = series->active_s;
     begun.border = series->border;
+    begun.steps = series->steps;
     begun.closed = series->closed;
     *series = std::move(begun);
   }
@@ -1038,6 +1065,10 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
         return series.step - since >= since ? Severity::kHigh : Severity::kMedium;
       case State::kChance:
         return series.step - since >= kLongChanceSteps ? Severity::kHigh : Severity::kMedium;
+      case State::kFlat:
+        // Too small a share of each tree: thousands of rounds may be meant to follow.
+        return WholeTrees(series) < kFewTrees && !series.process->all_rounds ? Severity::kMedium
+                                                                             : Severity::kHigh;
       default:
         return Severity::kHigh;
     }
@@ -1138,6 +1169,7 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     view.drop_error = series->fall.error;
     view.steps = series->fall.steps;
     view.whole_trees = WholeTrees(*series);
+    view.all_rounds = process.all_rounds;
     view.since = incident.first_step;
     view.bad_step = series->bad_step;
     LossCause why = ExplainLoss(view, process.facts, process.rates, process.captured);
@@ -1221,7 +1253,9 @@ const RuleDesc kLossNotDecreasingDesc{
         "where drop + 4 × error < −increase_threshold_percent × |start|; medium where the loss "
         "rose again by more than half of its drop, level > lowest level + max((start − lowest "
         "level) / 2, 5 × noise). Of boosting 4 blocks without progress are enough where rounds × "
-        "learning rate < 0.5. Of a loss that had fallen: medium, high once it has lasted as long "
+        "learning rate < 0.5: medium, and high once the boosting has ended by itself, since until "
+        "then rounds may follow. Of a loss that had fallen: medium, high once it has lasted as "
+        "long "
         "as all before it, where nothing moves the weights for patience_steps and a tenth of the "
         "steps before: the largest learning rate of all optimizers and parameter groups is 0 or "
         "below 1/10,000 of the largest of the run, and no capture shows that a weight moved since; "
@@ -1232,7 +1266,9 @@ const RuleDesc kLossNotDecreasingDesc{
         "nor while the learning rate rises (warm-up), nor where several optimizers have each a "
         "loss of its own (a GAN: what one model gains the other loses), nor in reinforcement "
         "learning (Divergence says by what it is known). Another fit in the process begins anew "
-        "(likewise). NaN and Inf are high at once and are over after a block of finite losses. "
+        "(likewise; also where steps begin again and the loss is back above the middle between "
+        "its start and its best). NaN and Inf are high at once and are over after a block of "
+        "finite losses. "
         "Over when the level is below start by twice the tolerance, or by less and falling; and "
         "where its process ends. It began at the first step where the loss never got below its "
         "start and does not stand above it; else where a cumulative sum of the means, less a "

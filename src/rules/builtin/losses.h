@@ -102,6 +102,11 @@ class LossTraces {
       found->second.name = row.name;
     }
     Waiting& waiting = found->second;
+    if (waiting.steps.Restarts(row.step, row.time_ns)) {
+      Complete(of, &waiting, point, close);
+      of->fits.SeeRestart();
+      waiting.point.step = waiting.done = -1;
+    }
     if (row.step < waiting.point.step || row.step <= waiting.done) return;
     if (row.step > waiting.point.step) {
       Complete(of, &waiting, point, close);
@@ -198,6 +203,7 @@ class LossTraces {
     std::int64_t count = 0;  ///< Losses of the step that comes in.
     std::int64_t done = -1;  ///< Step that was told.
     FitBorder border;
+    StepCount steps;
   };
   struct Of : TrainingProcess {
     std::map<std::string, Waiting, std::less<>> traces;
