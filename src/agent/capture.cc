@@ -105,7 +105,7 @@ Result<plan::CapturePlan> Capture::PlanOf(const std::string& body, std::int64_t 
     if (!json.is_object()) return wrong("the request holds no JSON object");
     const std::string base = json.value("base", std::string("none"));
     if (base != "none" && base != "current") {
-      return wrong(fmt::format("base '{}' is none: write current or none", base));
+      return wrong(fmt::format("base '{}' is unknown: write current or none", base));
     }
     if (const auto trouble = json.find("trouble"); trouble != json.end() && trouble->is_string()) {
       return wrong(trouble->get<std::string>());

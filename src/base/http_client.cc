@@ -80,7 +80,8 @@ std::string PercentEncoded(std::string_view text) {
 Result<HttpResponse> SendHttp(const HttpRequest& request) {
   const std::string origin = HttpOrigin(request.url);
   if (!IsHttpUrl(request.url)) {
-    return {Code::kUsage, "the address is none of http:// or https://"};
+    return {Code::kUsage,
+            "the address does not begin with http:// or https://: write it like https://host/path"};
   }
   const CurlHandle curl = NewCurl();
   if (!curl) {
@@ -98,7 +99,8 @@ Result<HttpResponse> SendHttp(const HttpRequest& request) {
   }
   if (request.aws) {
     const AwsSignature& aws = *request.aws;
-    if (HasLineBreak(aws.session_token)) return {Code::kUsage, "the session token is none"};
+    if (HasLineBreak(aws.session_token))
+      return {Code::kUsage, "the AWS session token holds a line break: set it anew"};
     if (!aws.session_token.empty() && !add("X-Amz-Security-Token: " + aws.session_token)) {
       return {Code::kLimit, "out of memory"};
     }

@@ -52,11 +52,14 @@ bool MayHelp(CURLcode code) {
 MailOutcome SendMail(const MailRequest& request) {
   const bool implicit = request.server.starts_with("smtps://");
   if ((!implicit && !request.server.starts_with("smtp://")) || HasLineBreak(request.server)) {
-    return {{Code::kUsage, "the mail server is none of smtp:// or smtps://"}};
+    return {
+        {Code::kUsage,
+         "the mail server does not begin with smtp:// or smtps://: write it like smtp://host:587"}};
   }
   if (request.to.empty() || !IsAddress(request.from) ||
       !std::all_of(request.to.begin(), request.to.end(), &IsAddress)) {
-    return {{Code::kUsage, "a mail's address is none"}};
+    return {
+        {Code::kUsage, "an address of the mail is not valid: write it like someone@example.org"}};
   }
   if (!request.user.empty() && !request.starttls && !implicit) {
     return {{Code::kUsage, "a password is not sent in the clear"}};

@@ -195,8 +195,8 @@ Check CollectionFromJson(const std::string& name, const ordered_json& in, const 
     return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
   });
   if (name.empty() || name.size() > kMaxNameBytes || control) {
-    return Wrong(
-        path, fmt::format("has a name that is none: write 1 to {} printable bytes", kMaxNameBytes));
+    return Wrong(path, fmt::format("has a name that cannot be used: write 1 to {} printable bytes",
+                                   kMaxNameBytes));
   }
   if (!in.is_object())
     return Wrong(path, "is not a table of keys: write for example interval = 10");

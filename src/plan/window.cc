@@ -144,7 +144,7 @@ Check ReadReal(const ordered_json& in, const std::string& key, double least, dou
 Check ReadWord(const ordered_json& in, const std::string& key,
                std::span<const std::string_view> words, std::string* out) {
   if (!in.is_string() || !IsOneOf(words, in.get<std::string>())) {
-    return Wrong(key, fmt::format("is none: write {}", JoinWords(words)));
+    return Wrong(key, fmt::format("is unknown: write {}", JoinWords(words)));
   }
   *out = in.get<std::string>();
   return {};
@@ -291,9 +291,10 @@ std::span<const std::string_view> DetailWords() { return kDetailWords; }
 Check WindowFromJson(const std::string& name, const ordered_json& in, const std::string& path,
                      Window* out) {
   if (!IsWindowName(name)) {
-    return Wrong(path, fmt::format("has a name that is none: write 1 to {} letters, digits, '-', "
-                                   "'_' and '.'",
-                                   kMaxWindowName));
+    return Wrong(path,
+                 fmt::format("has a name that cannot be used: write 1 to {} letters, digits, '-', "
+                             "'_' and '.'",
+                             kMaxWindowName));
   }
   if (!in.is_object()) {
     return Wrong(path, "is not a table of keys: write for example steps = \"100:105\"");

@@ -63,7 +63,7 @@ TEST(Window, WhatIsNoneSaysWhatToWrite) {
   EXPECT_NE(why("every=10;detail=everything").find("ops, kernels"), std::string::npos);
   EXPECT_NE(why("every=10;every=11").find("twice"), std::string::npos);
   EXPECT_NE(why("every=10;step=5").find("is no key"), std::string::npos);
-  EXPECT_NE(why("../x:every=10").find("name that is none"), std::string::npos);
+  EXPECT_NE(why("../x:every=10").find("name that cannot be used"), std::string::npos);
   EXPECT_NE(why("every=10;length=0").find("write 1"), std::string::npos);
   EXPECT_NE(why("random=0.5;length=3").find("more than all steps"), std::string::npos);
   EXPECT_NE(why("every=10;seconds=0").find("seconds"), std::string::npos);

@@ -38,16 +38,17 @@ Result<std::span<const std::byte>> RunValues::Bytes(const std::string& writer,
 
 Result<std::vector<double>> RunValues::Read(const Record& record, std::size_t limit) {
   const auto* row = record.As<format::TensorRow>();
-  if (row == nullptr) return Status(Code::kUsage, "the record is none of a tensor");
+  if (row == nullptr)
+    return Status(Code::kUsage, "the record holds no tensor: read one of the table tensors");
   if (row->file.empty()) {
     return Status(Code::kUsage, fmt::format("of {} only shape and dtype were taken", row->name));
   }
   if (cursor_ == nullptr || record.writer >= cursor_->writers().size()) {
-    return Status(Code::kUnusable, "nobody knows whose record it is");
+    return Status(Code::kUnusable, "the run does not say which process wrote the record");
   }
   const store::TensorDtype* const dtype = store::FindTensorDtype(row->dtype);
   if (dtype == nullptr || dtype->bytes == 0) {
-    return Status(Code::kUnusable, fmt::format("{} has no dtype that is known", row->name));
+    return Status(Code::kUnusable, fmt::format("the dtype of {} is not known here", row->name));
   }
   const std::string& writer = cursor_->writers()[record.writer];
   const std::uint64_t elements = row->bytes / dtype->bytes;

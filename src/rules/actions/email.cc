@@ -113,14 +113,17 @@ Result<std::string> MailText(const ActionSpec& spec, const Notice& notice, std::
 Result<std::string> ActEmail(const ActionSpec& spec, const Notice& notice, const ActContext& at) {
   const std::string host = TextOrVariable(spec, "host", {"TELLTALE_SMTP_HOST"});
   if (host.empty()) {
-    return Status(Code::kUsage, "no SMTP server: write host, or set TELLTALE_SMTP_HOST");
+    return Status(Code::kUsage,
+                  "no SMTP server is set: write host in the action, or set TELLTALE_SMTP_HOST");
   }
   const bool plain_host = std::all_of(host.begin(), host.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '-' || c == ':' || c == '[' || c == ']';
   });
   if (!plain_host) {
-    return Status(Code::kUsage, fmt::format("host '{}' is no name of a server", Printable(host)));
+    return Status(Code::kUsage,
+                  fmt::format("host '{}' is no name of a server: write one like smtp.example.org",
+                              Printable(host)));
   }
   const std::string tls = ActionText(spec, "tls");
   auto port = static_cast<int>(ActionNumber(spec, "port"));
@@ -131,7 +134,8 @@ Result<std::string> ActEmail(const ActionSpec& spec, const Notice& notice, const
         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
     port = number ? std::stoi(text) : tls == "implicit" ? 465 : 587;
   }
-  if (port < 1 || port > 65535) return Status(Code::kUsage, fmt::format("port {} is none", port));
+  if (port < 1 || port > 65535)
+    return Status(Code::kUsage, fmt::format("port {} is no TCP port: write 1 to 65535", port));
   MailRequest mail;
   mail.server =
       fmt::format("{}://{}:{}/{}", tls == "implicit" ? "smtps" : "smtp", host, port, SafeHost());

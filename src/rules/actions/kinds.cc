@@ -171,7 +171,7 @@ Status CheckTogether(const ActionSpec& spec) {
     const int urls = Given(spec, "url") + Given(spec, "url_env") + Given(spec, "url_file");
     if (urls != 1) return Wrong(spec, "url", "is needed: write one of url, url_env, url_file");
     if (!OneOf(ActionText(spec, "format"), {"json", "slack"})) {
-      return Wrong(spec, "format", "is none: write json or slack");
+      return Wrong(spec, "format", "is unknown: write json or slack");
     }
   } else if (spec.kind == "email") {
     const std::vector<std::string> to = ActionList(spec, "to");
@@ -181,7 +181,7 @@ Status CheckTogether(const ActionSpec& spec) {
       return Wrong(spec, "to", "or sender is no address: write it like someone@example.org");
     }
     if (!OneOf(ActionText(spec, "tls"), {"starttls", "implicit", "none"})) {
-      return Wrong(spec, "tls", "is none: write starttls, implicit or none");
+      return Wrong(spec, "tls", "is unknown: write starttls, implicit or none");
     }
   } else if (spec.kind == "sms") {
     if (Given(spec, "to") == Given(spec, "topic_arn")) {
@@ -204,7 +204,7 @@ Status CheckTogether(const ActionSpec& spec) {
   } else if (spec.kind == "capture" || spec.kind == "profile") {
     const double steps = ActionNumber(spec, "steps");
     if (steps < 1 || steps > 100'000 || steps != std::floor(steps)) {
-      return Wrong(spec, "steps", "is none: write a whole number of 1 to 100000");
+      return Wrong(spec, "steps", "is no number of steps: write a whole number from 1 to 100000");
     }
   }
   return {};
@@ -258,7 +258,14 @@ std::vector<std::string> ActionList(const ActionSpec& spec, std::string_view nam
 
 Status CheckAction(const ActionSpec& spec) {
   const ActionKind* kind = FindActionKind(spec.kind);
-  if (kind == nullptr) return Wrong(spec, "kind", "is none");
+  if (kind == nullptr) {
+    std::string known;
+    for (const ActionKind& each : kKinds) {
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", each.name);
+    }
+    return {Code::kUsage,
+            fmt::format("action '{}' is unknown: write one of {}", Printable(spec.kind), known)};
+  }
   for (const auto& [name, value] : spec.parameters) {
     const ActionParameter* parameter = FindParameter(*kind, name);
     if (parameter == nullptr) {

@@ -42,7 +42,7 @@ Result<AwsSignature> Keys(const ActionSpec& spec) {
   }
   if (spec.parameters.contains("key_id_env") || spec.parameters.contains("key_env")) {
     return Status(Code::kAuth,
-                  fmt::format("no key of AWS: set {} and {} where the run is started",
+                  fmt::format("no AWS key was found: set {} and {} where the run is started",
                               ActionText(spec, "key_id_env"), ActionText(spec, "key_env")));
   }
   TELLTALE_ASSIGN_OR_RETURN(const AwsCredentials found, FindAwsCredentials());
@@ -59,7 +59,8 @@ Result<HttpRequest> ToSns(const ActionSpec& spec, const Notice& notice, const Ac
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
   });
   if (!plain) {
-    return Status(Code::kUsage, fmt::format("region '{}' is none: write region, or set AWS_REGION",
+    return Status(Code::kUsage, fmt::format("'{}' is no name of an AWS region: write region in the "
+                                            "action, or set AWS_REGION",
                                             Printable(region)));
   }
   TELLTALE_ASSIGN_OR_RETURN(AwsSignature keys, Keys(spec));

@@ -109,8 +109,8 @@ std::string ModeOf(std::string_view text) {
   const std::string_view mode = dot == std::string_view::npos ? text : text.substr(dot + 1);
   constexpr std::string_view kModes[] = {"", "TRAIN", "EVAL", "PREDICT", "GLOBAL"};
   if (std::find(std::begin(kModes), std::end(kModes), mode) == std::end(kModes)) {
-    throw std::runtime_error(
-        fmt::format("mode: '{}' is none: write TRAIN, EVAL, PREDICT or GLOBAL", Printable(text)));
+    throw std::runtime_error(fmt::format(
+        "mode: '{}' is no mode of a step: write TRAIN, EVAL, PREDICT or GLOBAL", Printable(text)));
   }
   return std::string(mode);
 }
