@@ -67,7 +67,7 @@ struct Trace : TrainingProcess {
   bool from_start = false;
 };
 
-class Divergence final : public Rule {
+class Divergence final : public LossRule<Trace> {
  public:
   explicit Divergence(const Parameters& p)
       : patience_(
@@ -77,44 +77,8 @@ class Divergence final : public Rule {
         stddev_(p.Get("stddev")),
         log_stddev_(p.Get("log_stddev")) {}
 
-  bool Wants(const Series& series) override { return LossTraces<Trace>::Wants(series); }
-
-  void OnRecord(const Record& record, Reporter* reporter) override {
-    const auto point = [&](Trace* trace, const LossPoint& p) { OnLoss(trace, p, reporter); };
-    const auto close = [&](Trace* trace) { Close(trace, reporter); };
-    if (const auto* scalar = record.As<format::ScalarRow>()) {
-      traces_.OnScalar(*scalar, record.writer, point, close);
-    } else if (const auto* step = record.As<format::StepRow>()) {
-      traces_.OnStep(*step, record.writer, point, close);
-    } else if (const auto* event = record.As<format::EventRow>()) {
-      traces_.OnEvent(*event, record.writer, point, close);
-    }
-  }
-
-  void OnEnd(Reporter* reporter) override {
-    traces_.EndAll([&](Trace* trace, const LossPoint& p) { OnLoss(trace, p, reporter); },
-                   [&](Trace* trace) { Close(trace, reporter); });
-  }
-
-  bool has_data() const override { return has_data_; }
-  bool applies() const override { return !traces_.reinforcement(); }
-  std::string Missing() const override {
-    return applies() ? std::string() : std::string(ReinforcementSigns::kMissing);
-  }
-  std::string Summary() const override {
-    if (!traces_.reinforcement()) return {};
-    nlohmann::ordered_json summary;
-    summary["not_judged"] = ReinforcementSigns::kWord;
-    return JsonText(summary);
-  }
-
  private:
-  void Close(Trace* trace, Reporter* reporter) {
-    reporter->Close(trace->incident);
-    trace->open = false;
-  }
-
-  void OnLoss(Trace* trace, const LossPoint& p, Reporter* reporter) {
+  void OnLoss(Trace* trace, const LossPoint& p, Reporter* reporter) override {
     if (!std::isfinite(p.value)) {
       // Not by a rise: NonFiniteOrigin's.
       if (!trace->open) {
@@ -155,7 +119,7 @@ class Divergence final : public Rule {
       Keep(trace, p);
       return;
     }
-    has_data_ = true;
+    SeesData();
     Measure(trace);
     const double sigma =
         std::max({trace->level.sigma, 0.01 * std::abs(trace->level.median), 1e-12});
@@ -239,12 +203,12 @@ class Divergence final : public Rule {
       return false;
     }
     if (trace->over_start++ == 0) trace->rose = p;
-    if (trace->over_start >= patience_) has_data_ = true;
+    if (trace->over_start >= patience_) SeesData();
     return trace->over_start >= patience_;
   }
 
   void Open(Trace* trace, const LossPoint& p, Reporter* reporter) {
-    traces_.Open(trace, trace->change.step, trace->change.time_ns);
+    traces().Open(trace, trace->change.step, trace->change.time_ns);
     trace->peak = Now(*trace);
     trace->went_bad = false;
     trace->bad_step = -1;
@@ -256,8 +220,7 @@ class Divergence final : public Rule {
     trace->peak = std::max(trace->peak, now);
     if (now <= trace->level.median + 0.3 * (trace->peak - trace->level.median)) {
       Describe(trace, p);
-      reporter->Recover(trace->incident);
-      trace->open = false;
+      Recover(trace, reporter);
       trace->sum = 0;
       trace->above = 0;
       trace->reference.clear();
@@ -313,7 +276,7 @@ class Divergence final : public Rule {
                     trace->went_bad ? fmt::format("; in step {} it was no number", trace->bad_step)
                                     : std::string());
     const std::string back = fmt::format("Go back to a checkpoint before step {}", change.step);
-    if (LossCause loop = LoopCause(traces_.FactsOf(trace)); !loop.cause.empty()) {
+    if (LossCause loop = LoopCause(traces().FactsOf(trace)); !loop.cause.empty()) {
       incident.cause = fmt::format("{}. {}", rise, loop.cause);
       incident.advice = std::move(loop.advice);
     } else if (rate) {
@@ -371,9 +334,6 @@ class Divergence final : public Rule {
   const double least_;
   const double stddev_;
   const double log_stddev_;
-
-  LossTraces<Trace> traces_;
-  bool has_data_ = false;
 };
 
 }  // namespace

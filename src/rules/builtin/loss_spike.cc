@@ -60,7 +60,7 @@ struct Trace : TrainingProcess {
   double cost_s = 0;
 };
 
-class LossSpike final : public Rule {
+class LossSpike final : public LossRule<Trace> {
  public:
   explicit LossSpike(const Parameters& p)
       : stddev_(p.Get("stddev")),
@@ -72,48 +72,10 @@ class LossSpike final : public Rule {
         max_steps_(std::max<std::int64_t>(1, p.GetInt("max_steps"))),
         forget_(std::max<std::int64_t>(1, p.GetInt("forget_steps"))) {}
 
-  bool Wants(const Series& series) override { return LossTraces<Trace>::Wants(series); }
-
-  void OnRecord(const Record& record, Reporter* reporter) override {
-    const auto point = [&](Trace* trace, const LossPoint& p) { OnLoss(trace, p, reporter); };
-    const auto close = [&](Trace* trace) {
-      reporter->Close(trace->incident);
-      trace->open = false;
-    };
-    if (const auto* scalar = record.As<format::ScalarRow>()) {
-      traces_.OnScalar(*scalar, record.writer, point, close);
-    } else if (const auto* step = record.As<format::StepRow>()) {
-      traces_.OnStep(*step, record.writer, point, close);
-    } else if (const auto* event = record.As<format::EventRow>()) {
-      traces_.OnEvent(*event, record.writer, point, close);
-    }
-  }
-
-  void OnEnd(Reporter* reporter) override {
-    traces_.EndAll([&](Trace* trace, const LossPoint& p) { OnLoss(trace, p, reporter); },
-                   [&](Trace* trace) {
-                     reporter->Close(trace->incident);
-                     trace->open = false;
-                   });
-  }
-
-  bool has_data() const override { return has_data_; }
-  bool applies() const override { return !traces_.reinforcement(); }
-  std::string Missing() const override {
-    return applies() ? std::string() : std::string(ReinforcementSigns::kMissing);
-  }
-  std::string Summary() const override {
-    if (!traces_.reinforcement()) return {};
-    nlohmann::ordered_json summary;
-    summary["not_judged"] = ReinforcementSigns::kWord;
-    return JsonText(summary);
-  }
-
  private:
-  void OnLoss(Trace* trace, const LossPoint& p, Reporter* reporter) {
+  void OnLoss(Trace* trace, const LossPoint& p, Reporter* reporter) override {
     if (trace->open && !trace->now && p.step - trace->spikes.back().back_step > forget_) {
-      reporter->Recover(trace->incident);
-      trace->open = false;
+      Recover(trace, reporter);
     }
     if (!std::isfinite(p.value)) {  // NonFiniteOrigin's, and LossNotDecreasing's.
       trace->now.reset();
@@ -125,7 +87,7 @@ class LossSpike final : public Rule {
     }
     if (trace->first.size() < 3) trace->first.push_back(p.value);
     if (trace->window.size() >= kMinWindow) {
-      has_data_ = true;
+      SeesData();
       if (Jumps(*trace, p)) {
         const Level level = LevelOf(trace->sorted);
         trace->now = Spike{p, level.median, level.sigma, trace->lr_before, p.value, p.step, -1, 0};
@@ -193,7 +155,7 @@ class LossSpike final : public Rule {
   void Confirm(Trace* trace, const LossPoint& p, Reporter* reporter) {
     const Spike spike = *std::exchange(trace->now, std::nullopt);
     if (!trace->open) {
-      traces_.Open(trace, spike.first.step, spike.first.time_ns);
+      traces().Open(trace, spike.first.step, spike.first.time_ns);
       trace->spikes.clear();
       trace->count = 0;
       trace->cost_s = 0;
@@ -269,9 +231,6 @@ class LossSpike final : public Rule {
   const std::size_t window_;
   const std::int64_t max_steps_;
   const std::int64_t forget_;
-
-  LossTraces<Trace> traces_;
-  bool has_data_ = false;
 };
 
 }  // namespace

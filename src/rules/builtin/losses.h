@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "format/records.gen.h"
 #include "rules/builtin/loss_fits.h"
 #include "rules/builtin/numbers.h"
@@ -270,6 +272,60 @@ class LossTraces {
   ProcessTable<Of> processes_;
   TrainingFacts no_facts_;
   bool reinforcement_ = false;
+};
+
+/// A rule that follows each training loss by itself. `Trace`: as for LossTraces.
+template <class Trace>
+class LossRule : public Rule {
+ public:
+  bool Wants(const Series& series) final { return LossTraces<Trace>::Wants(series); }
+
+  void OnRecord(const Record& record, Reporter* reporter) final {
+    const auto point = [&](Trace* trace, const LossPoint& p) { OnLoss(trace, p, reporter); };
+    const auto close = [&](Trace* trace) { Close(trace, reporter); };
+    if (const auto* scalar = record.As<format::ScalarRow>()) {
+      traces_.OnScalar(*scalar, record.writer, point, close);
+    } else if (const auto* step = record.As<format::StepRow>()) {
+      traces_.OnStep(*step, record.writer, point, close);
+    } else if (const auto* event = record.As<format::EventRow>()) {
+      traces_.OnEvent(*event, record.writer, point, close);
+    }
+  }
+
+  void OnEnd(Reporter* reporter) final {
+    traces_.EndAll([&](Trace* trace, const LossPoint& p) { OnLoss(trace, p, reporter); },
+                   [&](Trace* trace) { Close(trace, reporter); });
+  }
+
+  bool has_data() const final { return has_data_; }
+  bool applies() const final { return !traces_.reinforcement(); }
+  std::string Missing() const final {
+    return applies() ? std::string() : std::string(ReinforcementSigns::kMissing);
+  }
+  std::string Summary() const final {
+    if (applies()) return {};
+    nlohmann::ordered_json summary;
+    summary["not_judged"] = ReinforcementSigns::kWord;
+    return JsonText(summary);
+  }
+
+ protected:
+  virtual void OnLoss(Trace* trace, const LossPoint& point, Reporter* reporter) = 0;
+
+  static void Close(Trace* trace, Reporter* reporter) {
+    reporter->Close(trace->incident);
+    trace->open = false;
+  }
+  static void Recover(Trace* trace, Reporter* reporter) {
+    reporter->Recover(trace->incident);
+    trace->open = false;
+  }
+  void SeesData() { has_data_ = true; }
+  LossTraces<Trace>& traces() { return traces_; }
+
+ private:
+  LossTraces<Trace> traces_;
+  bool has_data_ = false;
 };
 
 }  // namespace telltale::rules
