@@ -166,6 +166,11 @@ class StepOutlier final : public Rule {
     double batch;
   };
 
+  struct WindowStep {
+    double ns, wait_ns;
+    bool judged;  ///< Enough were known before it.
+  };
+
   struct Outlier {
     std::int64_t step;
     std::int64_t index;  ///< Of the step in its process.
@@ -188,7 +193,8 @@ class StepOutlier final : public Rule {
     double median = 0;
     double deviation = 0;
     std::int64_t refreshed = 0;
-    std::deque<std::pair<double, double>> window;  ///< Duration and data wait.
+    std::deque<WindowStep> window;
+    std::int64_t judged = 0;  ///< Of the window's steps.
     double window_ns = 0;
     double window_wait_ns = 0;
     std::deque<Outlier> outliers;  ///< In the window.
@@ -291,12 +297,15 @@ class StepOutlier final : public Rule {
                      ns(own.backward_ns), ns(own.optimizer_ns), ns(own.other_ns)},
                     ns(row.batch_size)};
 
-    process->window.emplace_back(step.duration_ns, step.phases[kDataWait]);
+    const bool judged = process->normal.size() >= kMinNormal;
+    process->window.push_back({step.duration_ns, step.phases[kDataWait], judged});
+    process->judged += judged ? 1 : 0;
     process->window_ns += step.duration_ns;
     process->window_wait_ns += step.phases[kDataWait];
     if (process->window.size() > window_steps_) {
-      process->window_ns -= process->window.front().first;
-      process->window_wait_ns -= process->window.front().second;
+      process->window_ns -= process->window.front().ns;
+      process->window_wait_ns -= process->window.front().wait_ns;
+      process->judged -= process->window.front().judged ? 1 : 0;
       process->window.pop_front();
     }
     const auto window = static_cast<std::int64_t>(window_steps_);
@@ -306,7 +315,7 @@ class StepOutlier final : public Rule {
     }
 
     bool outlier = false;
-    if (process->normal.size() >= kMinNormal) {
+    if (judged) {
       has_data_ = true;
       if (judged_from_ns_ == 0) judged_from_ns_ = row.time_ns;
       if (process->seen >= process->refreshed + kRefreshSteps || process->refreshed == 0) {
@@ -433,7 +442,7 @@ class StepOutlier final : public Rule {
     if (!pauses && process->outliers.size() < n_outliers_) return;
     if (!pauses && Widest(main) == kDataWait &&
         static_cast<double>(process->outliers.size()) >
-            kMaxWaitingFraction * static_cast<double>(process->window.size())) {
+            kMaxWaitingFraction * static_cast<double>(process->judged)) {
       return;
     }
     if (!process->open) {
@@ -770,7 +779,8 @@ const RuleDesc kStepOutlierDesc{
         "the severity is that of its share of the run so far, where no fixed distance says that it "
         "is the program's own, from 2.5 times medium_share and high_share on. Nothing where the "
         "difference is data wait in more than "
-        "10 % of the steps (InputBound's). What differs: each phase, span, batch size, and the "
+        "10 % of the steps that were judged (InputBound's). What differs: each phase, span, batch "
+        "size, and the "
         "samples of cores, disks and network beside outliers, against those beside normal steps. "
         "Described are the outliers that make the loss (at least a third of the excess of the one "
         "at half of the sum), since noise makes small ones. Over when no outlier came for three "
