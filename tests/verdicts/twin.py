@@ -38,7 +38,9 @@ class Counts:
         self.data_wait_s = 0.0
         self.undecided = False  # the newest forward was in eval mode, with gradients
         self.gc_s = 0.0
-        self.between_epochs_s = 0.0  # from the end of a pass, or its last batch of Keras, until the next batch is asked for
+        self.between_epochs_s = (
+            0.0  # from the end of a pass, or its last batch of Keras, until the next batch is asked for
+        )
         self.rounds: list[dict[str, float]] = []  # of boosting
         self.keras: dict[str, list[Any]] = {"train": [], "test": [], "predict": [], "lr": [], "loss": []}
 

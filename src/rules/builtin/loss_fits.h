@@ -58,7 +58,7 @@ class FitEvents {
  private:
   std::int64_t certain_ = 0;   ///< Fits that an event has announced.
   std::int64_t possible_ = 0;  ///< Optimizers made anew, rows of skipped steps, restarts.
-  std::int64_t steps_ = 0;  ///< TRAIN steps so far, by their number.
+  std::int64_t steps_ = 0;     ///< TRAIN steps so far, by their number.
   std::int64_t optimizer_step_ = -1;
   std::int64_t skipped_ = 0;  ///< In a row.
   std::int64_t skipped_step_ = -2;
