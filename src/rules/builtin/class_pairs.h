@@ -134,42 +134,53 @@ class ClassPairs final : public LoopRule<ClassPairsProcess> {
     return worst;
   }
 
+  /// The newest counts, and those before them, each at least so many samples; false: too few came.
+  static bool Fill(const std::deque<ClassCounts>& newest, std::uint64_t least, Pool* now,
+                   std::uint64_t least_before, Pool* before) {
+    for (auto counts = newest.rbegin(); counts != newest.rend() && before->samples < least_before;
+         ++counts) {
+      (now->samples < least ? *now : *before).Add(*counts);
+    }
+    return now->samples >= least && before->samples >= least_before;
+  }
+
+  /// A pool of few samples leaves doubt where a larger one does not.
+  static constexpr std::uint64_t kLargest = 4;  ///< Times the smallest.
+
   void Judge(const format::EventRow& event, std::deque<ClassCounts>& newest, bool evaluation,
              ClassPairsProcess* process) {
     const std::size_t classes = newest.back().classes;
     const std::uint64_t enough = std::max<std::uint64_t>(kLeastSamples, kOfClass * classes);
-    Pool now(classes);
-    Pool before(classes);
-    std::size_t used = 0;
-    while (used < newest.size() && before.samples < enough / 2) {
-      (now.samples < enough ? now : before).Add(newest[newest.size() - 1 - used]);
-      ++used;
-    }
-    const std::size_t kept = std::min(kMostKept, std::max<std::size_t>(used, 1));
-    if (before.samples >= enough / 2) {
-      while (newest.size() > kept) newest.pop_front();
-    } else if (newest.size() > kMostKept) {
-      newest.pop_front();
-    }
-    if (now.samples < enough) return;
+    if (newest.size() > kMostKept) newest.pop_front();
+    Pool smallest(classes);
+    Pool none(classes);
+    Fill(newest, enough, &smallest, 1, &none);
+    if (smallest.samples < enough) return;
     SeesData();
     const std::string about = evaluation ? "evaluation" : "";
-    const Pair pair = WorstOf(now);
     if (IsSaid(*process, about)) {
+      const Pair pair = WorstOf(smallest);
       if (pair.share < kOver) {
         TakeBack(process, about);
       } else {
-        Describe(event, now, pair, evaluation, process);
+        Describe(event, smallest, pair, evaluation, process);
       }
       return;
     }
-    if (before.samples < enough / 2 || pair.labels == 0) return;
-    const Pair earlier = PairOf(before, pair.a, pair.b);
-    const bool lasts = earlier.labels >= 2 * kLeastOfClass && earlier.share > kConfused &&
-                       earlier.others_right >= kLearned;
-    if (pair.least_share > kConfused && pair.between >= kBetweenThem && pair.OthersLearned() &&
-        lasts) {
-      Describe(event, now, pair, evaluation, process);
+    for (std::uint64_t times = 1; times <= kLargest; times *= 2) {
+      Pool now(classes);
+      Pool before(classes);
+      if (!Fill(newest, times * enough, &now, enough / 2, &before)) return;
+      const Pair pair = WorstOf(now);
+      if (pair.labels == 0) continue;
+      const Pair earlier = PairOf(before, pair.a, pair.b);
+      const bool lasts = earlier.labels >= 2 * kLeastOfClass && earlier.share > kConfused &&
+                         earlier.others_right >= kLearned;
+      if (pair.least_share > kConfused && pair.between >= kBetweenThem && pair.OthersLearned() &&
+          lasts) {
+        Describe(event, now, pair, evaluation, process);
+        return;
+      }
     }
   }
 

@@ -349,7 +349,8 @@ const RuleDesc kConfusionDesc{
         "samples and 25 a class. Medium where of the labels of two classes, each with 10 or "
         "more, a share is predicted as the other one that is above 0.25 beyond doubt (Wilson, "
         "z = 2.6), these are 80 % of their mistakes, of 100 or more other labels 90 % are "
-        "right, and the counts before them, half as many, say the same. Over below 0.15. Costs "
+        "right, and the counts before them, half as many as the fewest, say the same. Over below "
+        "0.15. Costs "
         "no time: the result is at stake.",
     .how_to_fix =
         "Look at samples of the two classes that the cause names: wrong labels and classes that "
