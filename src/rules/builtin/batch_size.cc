@@ -295,7 +295,8 @@ const RuleDesc kBatchSizeDesc{
         "newest 512 such samples, from 20 on: p95(processor time of the run's processes) ≤ 0.2 of "
         "a "
         "core, data wait + comm wait ≤ 20 % of the steps' time, p95(load of all cores) < "
-        "cpu_threshold_p95, and the batch's size is known. Medium; cost = time × (1 − that "
+        "cpu_threshold_p95, and the batch's size is known. Medium up to 8 samples, else low; cost "
+        "= time × (1 − that "
         "processor time in cores − these waits).",
     .how_to_fix = "Enlarge the batch (and adapt the learning rate), or use a smaller machine.",
     .table_mask = NodeSampler::kTables,

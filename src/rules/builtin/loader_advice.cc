@@ -29,6 +29,11 @@ constexpr double kMostHandOverNs = 10e6;
 /// Bytes of a fetch from storage from which it waits for that.
 constexpr double kStorageBytes = 65'536;
 
+/// What a change saves of a step even where its forecast is too good by its error.
+double SureSavingNs(const LoaderCase& of, const LoaderForecast& forecast) {
+  return std::max(0.0, of.load.step_ns - forecast.step_ns - forecast.error_ns);
+}
+
 double Items(const LoaderCase& of) { return of.facts == nullptr ? 0 : of.facts->costs.items(); }
 
 /// What most of a fetch is.
@@ -190,14 +195,14 @@ void AdviseBatches(const LoaderCase& of, int least_workers, LoaderAdvice* out) {
     }
     out->evidence["forecast_workers"] = more.workers;
     out->evidence["forecast_step_ms"] = Rounded(more.step_ns / 1e6);
-    out->saved_ns = of.load.step_ns - more.step_ns;
+    out->saved_ns = SureSavingNs(of, more);
     out->evidence["forecast_error_ms"] = Rounded(more.error_ns / 1e6);
   }
   std::string keep;
   if (kept) {
     keep = KeptText(of, *kept);
     out->evidence["kept_step_ms"] = Rounded(kept->step_ns / 1e6);
-    out->saved_ns = std::max(out->saved_ns, of.load.step_ns - kept->step_ns);
+    out->saved_ns = std::max(out->saved_ns, SureSavingNs(of, *kept));
     out->evidence["kept_error_ms"] = Rounded(kept->error_ns / 1e6);
   }
   if (waits) {
@@ -290,7 +295,7 @@ void AdviseStartUps(const LoaderCase& of, LoaderAdvice* out) {
   out->evidence["forecast_persistent"] = true;
   out->evidence["forecast_step_ms"] = Rounded(forecast.step_ns / 1e6);
   out->evidence["forecast_error_ms"] = Rounded(forecast.error_ns / 1e6);
-  out->saved_ns = of.load.step_ns - forecast.step_ns;
+  out->saved_ns = SureSavingNs(of, forecast);
 }
 
 void AdviseSlowWorkers(const LoaderCase& of, LoaderAdvice* out) {
@@ -355,7 +360,7 @@ bool AdviseHandOver(const LoaderCase& of, LoaderAdvice* out) {
     out->advice = fmt::format("Set num_workers=0 in the DataLoader: {}.", Expected(of, without));
     out->evidence["forecast_workers"] = 0;
     out->evidence["forecast_step_ms"] = Rounded(without.step_ns / 1e6);
-    out->saved_ns = of.load.step_ns - without.step_ns;
+    out->saved_ns = SureSavingNs(of, without);
     out->evidence["forecast_error_ms"] = Rounded(without.error_ns / 1e6);
   } else {
     out->advice =

@@ -46,7 +46,8 @@ struct LoaderAdvice {
   /// Something can be gained, or it is not known that nothing can.
   bool gains = true;
   double explained_ns = -1;  ///< Of the wait; negative: all of it.
-  /// Of a step's wait, what the best change with a forecast saves; negative: no change has one.
+  /// Of a step's wait, what the best change with a forecast saves, less the forecast's error;
+  /// negative: no change has one.
   double saved_ns = -1;
   nlohmann::ordered_json evidence = nlohmann::ordered_json::object();
 };

@@ -69,7 +69,8 @@ class RestingSteps {
     incident.start_ns = window_.front().start_ns;
     incident.last_step = window_.back().last_step;
     incident.end_ns = window_.back().end_ns;
-    incident.severity = Severity::kMedium;
+    // Of a large batch it is not known that a larger one would not wait longer.
+    incident.severity = batch <= kSmallBatch ? Severity::kMedium : Severity::kLow;
     incident.message = "Steps wait, and the cores are little used";
     incident.cause = fmt::format(
         "No GPU is seen, and in 95 % of the samples the training computes on at most {} of a core, "
@@ -94,6 +95,7 @@ class RestingSteps {
  private:
   static constexpr std::size_t kFewest = 20;
   static constexpr std::size_t kMost = 512;
+  static constexpr std::int64_t kSmallBatch = 8;
   static constexpr double kRests = 20;  ///< Percent of a core.
   static constexpr double kMostWait = 0.2;
   static constexpr double kHysteresis = 1.25;

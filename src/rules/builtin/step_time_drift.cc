@@ -37,6 +37,8 @@ constexpr std::size_t kFirstCell = 20;  ///< Steps of a cell at first; pairs are
 constexpr std::size_t kCells = 32;
 constexpr std::size_t kMinCells = 8;
 constexpr double kMinMemoryGrowth = 1.1;
+/// Of the growth: cells that differ by less are of one level.
+constexpr double kApart = 0.05;
 
 constexpr std::size_t kPhaseCount = 5;
 constexpr std::array<std::string_view, kPhaseCount> kPhaseNames = {
@@ -186,21 +188,23 @@ class StepTimeDrift final : public Rule {
     std::vector<double> times;
     for (const Cell& cell : cells) times.push_back(TimeOf(cell, cells.front()));
     const std::size_t n = times.size();
+    const auto quarter = static_cast<std::ptrdiff_t>(std::max<std::size_t>(2, n / 4));
+    trend.begin = MedianOf({times.begin(), times.begin() + quarter});
+    trend.now = MedianOf({times.end() - quarter, times.end()});
+    // Cells of one level differ by their noise, which is no order.
+    const double apart = kApart * std::abs(trend.now - trend.begin);
     double grew = 0;
     std::vector<double> slopes;
     for (std::size_t i = 0; i < n; ++i) {
       for (std::size_t j = i + 1; j < n; ++j) {
         const double rise = times[j] - times[i];
-        grew += rise > 0 ? 1 : rise < 0 ? -1 : 0;
+        grew += rise > apart ? 1 : rise < -apart ? -1 : 0;
         const auto steps = static_cast<double>(cells[j].first_step - cells[i].first_step);
         if (steps > 0) slopes.push_back(rise / steps);
       }
     }
     trend.tau = grew / (static_cast<double>(n * (n - 1)) / 2);
     trend.per_step = MedianOf(std::move(slopes));
-    const auto quarter = static_cast<std::ptrdiff_t>(std::max<std::size_t>(2, n / 4));
-    trend.begin = MedianOf({times.begin(), times.begin() + quarter});
-    trend.now = MedianOf({times.end() - quarter, times.end()});
     trend.growth = trend.begin > 0 ? trend.now / trend.begin - 1 : 0;
     for (std::size_t i = 0; i < n; ++i) {
       trend.lost_ns += std::max(0.0, times[i] - trend.begin) * cells[i].steps;
@@ -321,10 +325,14 @@ const RuleDesc kStepTimeDriftDesc{
     .formula =
         "time = duration − waits for other ranks of a TRAIN step, the first ten apart; where batch "
         "sizes are known, of a batch of the first size. Cells of 20 steps, each the median; of 32 "
-        "cells each two become one. τ = Kendall's, of time over the cells; growth = median of the "
-        "last quarter / median of the first − 1. Told from 8 cells and min_steps on where τ ≥ "
+        "cells each two become one. τ = Kendall's, of time over the cells, where those that differ "
+        "by "
+        "less than 5 % of the growth are equal; growth = median of the last quarter / median of "
+        "the "
+        "first − 1. Told from 8 cells and min_steps on where τ ≥ "
         "min_tau, the median of all slopes is above 0, and growth ≥ low_percent: low, medium from "
-        "medium_percent, high from high_percent. A step to a new level has τ of about 0.5 and is "
+        "medium_percent, high from high_percent. A step to a new level has a τ of at most 0.5 and "
+        "is "
         "none. A cause is named where one phase makes 80 % of the growth. Over where growth or τ "
         "is below half of its threshold, and where its process ends. Cost = Σ (time − median of "
         "the first quarter).",
