@@ -235,7 +235,8 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
   const bool gradients = steps && !loss && GradEnabled();
   const bool train = gradients && IsTrueAttr(module, g_training);
   // What such a module calls may be a model.
-  if (steps && !loss && (!train || IsTorchsOwn(module)) && !HasParameters(module)) {
+  if (steps && !loss && !IsNewestRoot(module) && (!train || IsTorchsOwn(module)) &&
+      !HasParameters(module)) {
     return CallOriginal(self, args, nargsf, kwnames);
   }
   ModuleDepth depth(thread);

@@ -604,6 +604,8 @@ void BackwardEnded() {
   RememberManual();
 }
 
+bool IsNewestRoot(PyObject* module) { return Root() == module; }
+
 void RootForwardBegins(PyObject* const* args, std::size_t count) {
   if (g_hot.forward_awaited) {
     g_hot.forward_awaited = false;

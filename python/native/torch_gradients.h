@@ -36,6 +36,8 @@ void BackwardBegins();
 void BackwardEnded();
 /// A root's forward begins, with these arguments: the module first.
 void RootForwardBegins(PyObject* const* args, std::size_t count);
+/// Whether it is the root that was called last.
+bool IsNewestRoot(PyObject* module);
 /// A batch is about to be fetched.
 void FetchBegins();
 

@@ -31,9 +31,13 @@ constexpr std::uint64_t kModeEvery = 16;
 /// met.
 constexpr std::uint64_t kGraphsInARow = 4;
 constexpr std::uint64_t kGraphsEveryNs = 200'000'000;
+/// Marks go with their graph, at its backward; some graphs wait until others have had theirs.
+constexpr std::uint8_t kMarkedBackwards = 32;
 /// A prime: of several losses that take turns it meets each.
 constexpr std::uint64_t kLossEvery = 31;
-/// Of steps that take long each that comes so much later than the last look.
+/// After so many backwards looks come by time alone: a look takes as long as many short steps.
+constexpr std::uint64_t kLossOften = 1024;
+/// Each that comes so much later than the last look is looked at.
 constexpr std::uint64_t kLossAfterNs = 200'000'000;
 /// An evaluation often has a round number of batches: each 10th of them would be the same ones.
 constexpr std::uint64_t kEvalEvery = 7;
@@ -74,6 +78,7 @@ struct alignas(64) Hot {
   std::uint64_t optimizer_steps = 0, backwards = 0, retained = 0;
   std::uint64_t looked = 0;  ///< When a loss was looked at last.
   bool mode_due = true;
+  std::uint8_t marked = 0;  ///< Backwards that may still be of a graph that was looked at.
   std::uint64_t graphs_left = 0, graphs_due = 0;
 };
 Hot g_hot;
@@ -220,13 +225,18 @@ void LoopForwardEnded(PyObject* result) {
     g_hot.graphs_left = kGraphsInARow;
   }
   --g_hot.graphs_left;
+  g_hot.marked = kMarkedBackwards;
   Call(g_looks.on_graph, "on_graph", {result, nullptr, nullptr, nullptr});
 }
 
 void LoopBackward(const CallArguments& call, bool scaled) {
   const std::uint64_t seen = g_hot.backwards++;
-  if (g_looks.on_compiled_backward != nullptr && CompilesBackward()) [[unlikely]] {
-    Call(g_looks.on_compiled_backward, "on_compiled_backward", {});
+  // Of a graph without marks a compiled backward finds nothing of ours.
+  if (g_hot.marked > 0) [[unlikely]] {
+    --g_hot.marked;
+    if (g_looks.on_compiled_backward != nullptr && CompilesBackward()) {
+      Call(g_looks.on_compiled_backward, "on_compiled_backward", {});
+    }
   }
   for (std::size_t i = 0; i < g_hot.candidates; ++i) g_candidates[i].backward = true;
   if (KeepsGraph(call)) [[unlikely]] {
@@ -234,8 +244,8 @@ void LoopBackward(const CallArguments& call, bool scaled) {
   }
   if (ArgCount(call.nargsf) == 0) return;
   const std::uint64_t now = tt_now();
-  const bool often = seen >= kFirstLooks && seen % kLossEvery != 0;
-  if (often && now - g_hot.looked < Ticks(kLossAfterNs)) [[likely]]
+  const bool counted = seen < kFirstLooks || (seen < kLossOften && seen % kLossEvery == 0);
+  if (!counted && now - g_hot.looked < Ticks(kLossAfterNs)) [[likely]]
     return;
   g_hot.looked = now;
   Call(g_looks.on_backward, "on_backward", {});
