@@ -96,21 +96,19 @@ class BatchImages final : public LoopRule<BatchImagesProcess> {
     const double mean = process->MeanOf(*worst);
     const double deviation = process->DeviationOf(*worst);
     const double size = process->SizeOf(*worst);
-    if (!(std::abs(mean) > kOffCentre * deviation) || !(std::abs(mean) > 0.2)) {
+    // Pixels of 0 to 1 cost next to nothing, nor does what the model normalizes itself.
+    if (!(std::abs(mean) > kOffCentre * deviation) || process->normalized || !(size > kLarge)) {
       TakeBack(process, "");
       return;
     }
-    Incident incident = BeginAt(process->first_step, process->first_ns, Severity::kLow);
-    if (!process->normalized && size > kLarge) {
-      incident.severity = size > kVeryLarge ? Severity::kHigh : Severity::kMedium;
-    }
+    Incident incident = BeginAt(process->first_step, process->first_ns,
+                                size > kVeryLarge ? Severity::kHigh : Severity::kMedium);
     incident.message = "Input images are not normalized: their mean is far from 0";
     incident.cause = fmt::format(
         "Channel {} of what the first convolution is given has a mean of {} and a standard "
-        "deviation of {} over {} images{}.",
+        "deviation of {} over {} images.",
         worst - process->channels.begin(), Figure(mean), Figure(deviation),
-        static_cast<std::int64_t>(process->images),
-        process->normalized ? "; the normalization behind it takes most of that away" : "");
+        static_cast<std::int64_t>(process->images));
     std::string means;
     std::string deviations;
     for (const auto& channel : process->channels) {
@@ -127,7 +125,6 @@ class BatchImages final : public LoopRule<BatchImagesProcess> {
     evidence["images"] = static_cast<std::int64_t>(process->images);
     evidence["mean"] = Rounded(mean);
     evidence["deviation"] = Rounded(deviation);
-    evidence["normalized_behind"] = process->normalized;
     incident.evidence = JsonText(evidence);
     Say(process, "", std::move(incident));
   }

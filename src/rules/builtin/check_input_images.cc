@@ -288,9 +288,9 @@ const RuleDesc kCheckInputImagesDesc{
         "numbers. Over where the next images are centred. Where nobody asks for values: of the "
         "events `batch.images` of at least 64 images together (16 at the end of the process), what "
         "the first convolution is given. Of the channel with the largest |m|, s its standard "
-        "deviation: low where |m| > s / 2 and |m| > 0.2, as of pixels of 0 to 1; medium where "
-        "√(m² + s²) > 3 besides, high above 30; low in any case where the model normalizes right "
-        "behind that convolution. Costs no time.",
+        "deviation: medium where |m| > s / 2 and √(m² + s²) > 3 (pixels of 0 to 1 are below), high "
+        "where that is above 30, unless the model normalizes right behind that convolution. Costs "
+        "no time.",
     .how_to_fix =
         "torchvision.transforms.Normalize(mean, std) after ToTensor, keras.layers.Normalization "
         "adapted to the training data; the same for validation and in production.",
