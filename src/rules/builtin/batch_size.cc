@@ -54,6 +54,12 @@ class BatchSize final : public Rule {
   bool Wants(const Series& series) override { return sampler_.Wants(series); }
 
   void OnRecord(const Record& record, Reporter* reporter) override {
+    if (const auto* event = record.As<format::EventRow>(); event != nullptr) {
+      if (event->kind != "framework") return;
+      const auto data = ParseJson(event->data);
+      if (data.is_object()) nodes_[record.writer].resting.See(data);
+      return;
+    }
     if (const auto* step = record.As<format::StepRow>();
         step != nullptr && step->mode == "TRAIN" && step->batch_size > 0) {
       batch_[record.writer] = step->batch_size / std::max<std::int64_t>(1, step->micro_steps);
@@ -295,11 +301,13 @@ const RuleDesc kBatchSizeDesc{
         "newest 512 such samples, from 20 on: p95(processor time of the run's processes) ≤ 0.2 of "
         "a "
         "core, data wait + comm wait ≤ 20 % of the steps' time, p95(load of all cores) < "
-        "cpu_threshold_p95, and the batch's size is known. Medium up to 8 samples, else low; cost "
+        "cpu_threshold_p95, and the batch's size is known. Medium up to 8 samples where the "
+        "framework says that there is no CUDA device, else low; not judged where there is one; "
+        "cost "
         "= time × (1 − that "
         "processor time in cores − these waits).",
     .how_to_fix = "Enlarge the batch (and adapt the learning rate), or use a smaller machine.",
-    .table_mask = NodeSampler::kTables,
+    .table_mask = NodeSampler::kTables | store::MaskOf(format::TableId::kEvents),
     .wrong_result = false,
     .parameters = kParameters,
     .captures = {},

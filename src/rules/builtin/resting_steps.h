@@ -42,11 +42,20 @@ class RestingSteps {
 
   bool judged() const { return window_.size() >= kFewest; }
 
+  /// What a process says of its devices (event `framework`).
+  void See(const nlohmann::json& framework) {
+    const auto cuda = framework.find("cuda_available");
+    if (cuda == framework.end() || !cuda->is_boolean()) return;
+    has_cuda_ = has_cuda_ || cuda->get<bool>();
+    devices_known_ = true;
+  }
+
   /// The incident, where the steps rest. `batch`: samples of one; 0: not known. `crowded`: load of
   /// all cores in percent from which on the training may lack a core.
   std::optional<Incident> Judge(const std::string& node, std::int64_t batch, double crowded,
                                 bool open) const {
-    if (!judged() || batch <= 0) return std::nullopt;
+    // A GPU that is not sampled may be what works in these waits.
+    if (!judged() || batch <= 0 || has_cuda_) return std::nullopt;
     std::vector<double> used, busy;
     double seconds = 0;
     double waited = 0;
@@ -69,11 +78,11 @@ class RestingSteps {
     incident.start_ns = window_.front().start_ns;
     incident.last_step = window_.back().last_step;
     incident.end_ns = window_.back().end_ns;
-    // Of a large batch it is not known that a larger one would not wait longer.
-    incident.severity = batch <= kSmallBatch ? Severity::kMedium : Severity::kLow;
+    // A large batch may wait longer where it grows, and another framework's device may be at work.
+    incident.severity = batch <= kSmallBatch && devices_known_ ? Severity::kMedium : Severity::kLow;
     incident.message = "Steps wait, and the cores are little used";
     incident.cause = fmt::format(
-        "No GPU is seen, and in 95 % of the samples the training computes on at most {} of a core, "
+        "No GPU is seen, and in 95 % of the measurements the training uses at most {} of a core, "
         "while it waits for batches and ranks in only {:.0f} % of its time: its steps wait for "
         "something that is not recorded (a device, a server, a sleep), with batches of {}.",
         Figure(cores / 100), 100 * wait, batch);
@@ -106,6 +115,7 @@ class RestingSteps {
   };
   std::deque<Point> window_;
   std::uint32_t attempt_ = 0;
+  bool has_cuda_ = false, devices_known_ = false;
   double cost_seconds_ = 0;  ///< Of the attempt: time in which the steps rested.
 };
 
