@@ -441,9 +441,10 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     process->share = 1;
     process->Extend(process->share);
     Incident& incident = process->incident;
-    // Beside the widest of the same capture it is nothing: no histogram is needed to know that.
-    const bool vanished =
-        too_narrow && narrow->value < kVanished * Extreme(process->spreads, true).value;
+    // Beside the widest of the same capture it is nothing: no histogram is needed to know that. One
+    // that is exactly 0 may be meant so: behind a layer that begins at zero (LoRA).
+    const bool vanished = too_narrow && narrow->value > 0 &&
+                          narrow->value < kVanished * Extreme(process->spreads, true).value;
     // A narrow gradient with neither its histogram nor what comes through the layers says little.
     const bool alone = !differ && !vanished && process->outputs.empty() &&
                        process->inputs.empty() && !process->measured[narrow->name];
