@@ -72,7 +72,7 @@ constexpr std::array<Part, 10> kParts = {{
     {"import ", "importing libraries",
      "Import from a local disk: over a network file system each file is asked for; and leave out "
      "what is not used."},
-    {"model.build", "making the model and what stands between it and its optimizer",
+    {"model.build", "making the model and the code up to its optimizer",
      "Make the model on its device or on \"meta\", without filling weights that a checkpoint "
      "replaces; load data sets in the loader's workers."},
 }};
@@ -340,9 +340,14 @@ class MaxInitializationTime final : public Rule {
           "s they waited (a sleep, a lock, a server, another rank).{}",
           Figure(start_s), Figure(start_s - wait_s), Figure(wait_s),
           held.empty() ? std::string() : fmt::format(" In this time, {}.", Words(held)));
-      incident.advice =
-          "Find the line that waits, with py-spy dump while it does, or with times printed before "
-          "the loop; wait for it in parallel with the imports, or not at all.";
+      // An import or a download may wait too, for a file system or a server that is slow to answer.
+      const bool named = !held.empty() && held.front().part->span != "model.build" &&
+                         held.front().seconds >= kWaitShare * start_s;
+      incident.advice = named
+                            ? std::string(held.front().part->advice)
+                            : "Find the line that waits, with py-spy dump while it does, or with "
+                              "times printed before "
+                              "the loop; wait for it in parallel with the imports, or not at all.";
       incident.cost_seconds = wait_s;
     }
     incident.confidence = 0.8;
