@@ -50,18 +50,6 @@ constexpr ParameterDesc kParameters[] = {
      ".*predictions"},
 };
 
-// Evaluations often have a round number of batches: each 10th of them would be the same ones.
-constexpr CaptureNeed kCaptures[] = {{.collection = "labels",
-                                      .take = "values",
-                                      .interval = 10,
-                                      .eval_interval = 7,
-                                      .asked_only = true},
-                                     {.collection = "predictions",
-                                      .take = "values",
-                                      .interval = 10,
-                                      .eval_interval = 7,
-                                      .asked_only = true}};
-
 /// More classes than these are words of a vocabulary: their counts differ by nature.
 constexpr std::size_t kMostJudged = 1000;
 /// Labels of a class in a window that say something of it.
@@ -443,8 +431,8 @@ const RuleDesc kClassImbalanceDesc{
         "threshold_misprediction while that of all labels is ≤ threshold_misprediction / 2, since "
         "at the begin of a training every class is mispredicted. High where a class was left "
         "behind in patience windows in a row, medium where only counts of the training are "
-        "imbalanced, low where those of evaluations are. Over where neither holds. Where nobody "
-        "asks for values: of the events `batch.classes`, of at most "
+        "imbalanced, low where those of evaluations are. Over where neither holds. Where no values "
+        "are captured: of the events `batch.classes`, of at most "
         "1000 classes, at the end of the process. Medium where a class of three or more was left "
         "behind in the last patience windows, its share beyond one standard deviation; low where "
         "counts alone are imbalanced. Costs no time: the result is at stake.",
@@ -456,7 +444,7 @@ const RuleDesc kClassImbalanceDesc{
                   store::MaskOf(format::TableId::kEvents) | store::MaskOf(format::TableId::kSteps),
     .wrong_result = true,
     .parameters = kParameters,
-    .captures = kCaptures,
+    .captures = kLabelCaptures,
     .family = Family::kModel,
     .example =
         "A classifier of fraud trained on 1,000 transactions of which 20 are fraud: "

@@ -39,18 +39,6 @@ constexpr ParameterDesc kParameters[] = {
     {"patience", 3, "matrices", "Matrices without progress before anything is said."},
 };
 
-// Evaluations often have a round number of batches: each 10th of them would be the same ones.
-constexpr CaptureNeed kCaptures[] = {{.collection = "labels",
-                                      .take = "values",
-                                      .interval = 10,
-                                      .eval_interval = 7,
-                                      .asked_only = true},
-                                     {.collection = "predictions",
-                                      .take = "values",
-                                      .interval = 10,
-                                      .eval_interval = 7,
-                                      .asked_only = true}};
-
 constexpr std::size_t kMostJudged = 256;  ///< Classes: the matrix has their square.
 constexpr double kProgress = 0.01;        ///< Of the share that is right.
 constexpr std::size_t kShown = 20;        ///< Classes up to which the evidence has the matrix.
@@ -344,7 +332,7 @@ const RuleDesc kConfusionDesc{
         "at the end of the process the last matrix counts as it is. High where less than min_diag "
         "/ 2 is predicted right, medium below min_diag, else low; of the training low at most "
         "where the newest matrix of evaluations is good. Over where a matrix is good. At most "
-        "256 classes. Where nobody asks for values: of the events `batch.classes`, of 4 to 256 "
+        "256 classes. Where no values are captured: of the events `batch.classes`, of 4 to 256 "
         "classes, training and evaluation each apart, the newest counts until they have 250 "
         "samples and 25 a class. Medium where of the labels of two classes, each with 10 or "
         "more, a share is predicted as the other one that is above 0.25 beyond doubt (Wilson, "
@@ -360,7 +348,7 @@ const RuleDesc kConfusionDesc{
                   store::MaskOf(format::TableId::kEvents) | store::MaskOf(format::TableId::kSteps),
     .wrong_result = true,
     .parameters = kParameters,
-    .captures = kCaptures,
+    .captures = kLabelCaptures,
     .family = Family::kModel,
     .example =
         "`xgboost.train({\"objective\": \"binary:logistic\"}, dtrain, evals=[(dtest, "

@@ -32,6 +32,19 @@ struct Samples {
 std::optional<Samples> ReadSamples(const Record& record, const format::TensorRow& row,
                                    TensorValues* values, std::size_t limit);
 
+/// What rules about labels and predictions need captured. Evaluations often have a round number of
+/// batches: each 10th of them would be the same ones.
+inline constexpr CaptureNeed kLabelCaptures[] = {{.collection = "labels",
+                                                  .take = "values",
+                                                  .interval = 10,
+                                                  .eval_interval = 7,
+                                                  .asked_only = true},
+                                                 {.collection = "predictions",
+                                                  .take = "values",
+                                                  .interval = 10,
+                                                  .eval_interval = 7,
+                                                  .asked_only = true}};
+
 /// An element that counts for no class: padding (a negative label), a prediction of NaN.
 inline constexpr std::int32_t kNoClass = -1;
 /// Labels from here on are numbers, no classes.
