@@ -30,7 +30,7 @@ struct ClassCounts {
   std::vector<Pair> pairs;
 };
 
-/// Nothing where it is none, or of more than `most` classes.
+/// Nothing where the text is no such event, or has more than `most` classes.
 inline std::optional<ClassCounts> ClassCountsOf(const nlohmann::json& data, std::size_t most) {
   ClassCounts out;
   const double classes = NumberIn(data, "classes");

@@ -38,7 +38,7 @@ class BatchGates final : public LoopRule<BatchGatesProcess> {
       : threshold_(threshold), patience_(std::max<std::int64_t>(1, patience)) {}
 
  protected:
-  std::string_view Lacks() const override { return "no tanh or sigmoid layer was seen"; }
+  std::string_view Lacks() const override { return "no hidden tanh or sigmoid layer was seen"; }
   bool Reads(std::string_view kind) const override { return kind == "batch.gates"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
@@ -99,8 +99,8 @@ class BatchGates final : public LoopRule<BatchGatesProcess> {
     const std::string more =
         ill > 1 ? fmt::format(" ({} more layers are like it)", ill - 1) : std::string();
     incident.cause = fmt::format(
-        "{} % of the outputs of the {} layer {} of {} have no slope in {} looks in a row{}: no "
-        "gradient passes through them.",
+        "{} % of the outputs of the {} layer {} of {} have no slope, in each of the last {} steps "
+        "that were checked{}: no gradient passes through them.",
         Plain(worst->share), worst->function, worst - layers.begin() + 1, count, worst->bad_in_row,
         more);
     incident.advice =

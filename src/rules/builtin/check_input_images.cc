@@ -285,7 +285,7 @@ const RuleDesc kCheckInputImagesDesc{
         "over all of them, finite elements alone. Medium where max |m| > threshold_mean, high "
         "where "
         "it is above 10, low where the images are bytes, which the model itself has to turn into "
-        "numbers. Over where the next images are centred. Where nobody asks for values: of the "
+        "numbers. Over where the next images are centred. Where no values are captured: of the "
         "events `batch.images` of at least 64 images together (16 at the end of the process), what "
         "the first convolution is given. Of the channel with the largest |m|, s its standard "
         "deviation: medium where |m| > s / 2 and √(m² + s²) > 3 (pixels of 0 to 1 are below), high "

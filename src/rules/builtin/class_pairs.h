@@ -28,9 +28,7 @@ struct ClassPairsProcess : LoopProcess {
 
 class ClassPairs final : public LoopRule<ClassPairsProcess> {
  protected:
-  std::string_view Lacks() const override {
-    return "no predictions of a loss of classes were seen";
-  }
+  std::string_view Lacks() const override { return "no classification loss was seen"; }
   bool Reads(std::string_view kind) const override { return kind == "batch.classes"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,

@@ -49,7 +49,7 @@ class ClassShares final : public LoopRule<ClassSharesProcess> {
         patience_(static_cast<std::size_t>(std::max<std::int64_t>(1, patience))) {}
 
  protected:
-  std::string_view Lacks() const override { return "no labels of a loss of classes were seen"; }
+  std::string_view Lacks() const override { return "no classification loss was seen"; }
   bool Reads(std::string_view kind) const override { return kind == "batch.classes"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,

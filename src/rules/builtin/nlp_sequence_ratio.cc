@@ -279,8 +279,9 @@ const RuleDesc kNLPSequenceRatioDesc{
         "the root's input_ids. share of a token = its elements / all, over the newest `captures` "
         "captures together, whole numbers alone. Medium where a share is > its threshold, high "
         "where it is above 90 % too; over where all are not. Costs are not given: whether the "
-        "token is padding, and whether it is computed, only the model knows. Where nobody asks for "
-        "values: of the newest 8 events `batch.tokens`, at least 3 with 1000 tokens: medium where "
+        "token is padding, and whether it is computed, only the model knows. Where no values are "
+        "captured: of the newest 8 events `batch.tokens`, at least 3 with 1000 tokens: medium "
+        "where "
         "the padding is > 50 % of all tokens, high > 90 %; it is padding_idx of the embedding, or, "
         "where that is not given, the token with which more than half of the rows end or begin.",
     .how_to_fix =
