@@ -2,6 +2,10 @@
 //
 // What each kind of hook records. Every function calls the original once, between begin and end of
 // its record, and acts only at the outermost call of its kind on the thread.
+//
+// What each step runs is marked hot, here and in the probe, and what few steps run cold: the linker
+// lays the first together and the second apart. A step of the framework has been through the
+// caches, so a hook's time is that of the lines of code and data that it touches.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -86,13 +90,13 @@ bool g_last_forward_trains = false;
 bool g_fetched = false;
 bool g_eval_seen = false;
 
-void ForgetScaled() {
+[[gnu::hot]] void ForgetScaled() {
   Py_CLEAR(g_scaled);
   Py_CLEAR(g_unscaled);
 }
 
 /// True for the tensor itself, never for one that has its address by now.
-bool IsNewestScaled(const PyObject* tensor) {
+[[gnu::hot]] bool IsNewestScaled(const PyObject* tensor) {
   if (g_scaled == nullptr) return false;
   Ref scaled(PyObject_CallObject(g_scaled, nullptr));
   if (!scaled) DropError();
@@ -100,7 +104,7 @@ bool IsNewestScaled(const PyObject* tensor) {
 }
 
 /// What a backward pass from `tensor` says of the loss; true where `*loss` is its value.
-bool TakeLoss(PyObject* tensor, double* loss) {
+[[gnu::hot]] bool TakeLoss(PyObject* tensor, double* loss) {
   if (IsNewestScaled(tensor)) {
     tensor = g_unscaled;
   } else if (g_scale_pending) {
@@ -119,7 +123,7 @@ bool TakeLoss(PyObject* tensor, double* loss) {
 
 bool MaySteps() { return Ready(TT_PROCESS_TRAINER) && !g_worker; }
 
-bool GradEnabled() {
+[[gnu::hot]] bool GradEnabled() {
   if (g_adapter.grad_enabled == nullptr) return true;
   const Ref enabled(CallVector(g_adapter.grad_enabled, nullptr, 0, nullptr));
   if (!enabled) DropError();
@@ -138,7 +142,7 @@ class LossDepth {
   ThreadState* thread_;
 };
 
-bool IsLossModule(PyObject* module) {
+[[gnu::hot]] bool IsLossModule(PyObject* module) {
   return g_adapter.loss_type != nullptr &&
          PyType_IsSubtype(Py_TYPE(module), g_adapter.loss_type) != 0;
 }
@@ -183,7 +187,7 @@ tt_mode ModeOf(bool train) {
 }
 
 /// Whether a module has parameters, of its own or its children's. True where that is not known.
-bool HasParameters(PyObject* module, int depth = 0) {
+[[gnu::cold]] bool HasParameters(PyObject* module, int depth = 0) {
   static PyObject* const own = PyUnicode_InternFromString("_parameters");
   static PyObject* const children = PyUnicode_InternFromString("_modules");
   constexpr int kDeepest = 32;
@@ -208,7 +212,7 @@ bool HasParameters(PyObject* module, int depth = 0) {
 }
 
 /// Whether its class is one of torch.nn's own.
-bool IsTorchsOwn(PyObject* module) {
+[[gnu::cold]] bool IsTorchsOwn(PyObject* module) {
   static PyObject* const attribute = PyUnicode_InternFromString("__module__");
   const ErrorGuard guard;
   const Ref name(PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(module)), attribute));
@@ -226,8 +230,8 @@ bool IsTorchsOwn(PyObject* module) {
 /// A module without weights that is called by itself is no model, and no step: a metric in an
 /// evaluation, an activation that the program calls between layers. With gradients a model of the
 /// user's own may still be one that has not registered its weights.
-PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args,
-                      std::size_t nargsf, PyObject* kwnames) {
+[[gnu::hot]] PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args,
+                                   std::size_t nargsf, PyObject* kwnames) {
   const std::size_t count = ArgCount(nargsf);
   PyObject* module = count > 0 ? args[0] : nullptr;
   const bool steps = count > 0 && MaySteps();
@@ -242,7 +246,8 @@ PyObject* RootForward(ThreadState* thread, PyObject* self, PyObject* const* args
   ModuleDepth depth(thread);
   if (!steps) return CallOriginal(self, args, nargsf, kwnames);
   if (loss) return LossForward(self, args, nargsf, kwnames);
-  if (g_roots.Insert(module)) CallAdapter(g_adapter.on_root, module, "on_root");
+  if (g_roots.Insert(module)) [[unlikely]]
+    CallAdapter(g_adapter.on_root, module, "on_root");
   // Only the main thread's forward makes the steps its own; see StepMachine.
   if (MayFetch()) g_machine_owned = true;
   const std::int64_t size = InputSize(args, count, kwnames);
@@ -323,7 +328,8 @@ PyObject* WatchedForward(ThreadState* thread, PyObject* self, PyObject* const* a
   return result;
 }
 
-PyObject* Forward(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+[[gnu::hot]] PyObject* Forward(PyObject* self, PyObject* const* args, std::size_t nargsf,
+                               PyObject* kwnames) {
   ThreadState& thread = ThisThread();
   // In a fetch (a transform, a collate function) it is part of the wait for data.
   if (thread.module_depth > thread.module_base || thread.next_depth > 0 ||
@@ -336,7 +342,8 @@ PyObject* Forward(PyObject* self, PyObject* const* args, std::size_t nargsf, PyO
   return RootForward(&thread, self, args, nargsf, kwnames);
 }
 
-PyObject* Backward(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+[[gnu::hot]] PyObject* Backward(PyObject* self, PyObject* const* args, std::size_t nargsf,
+                                PyObject* kwnames) {
   ThreadState& thread = ThisThread();
   if (thread.backward_depth > 0 || HelpsBackward() || !MaySteps()) {
     return CallOriginal(self, args, nargsf, kwnames);
@@ -366,19 +373,6 @@ PyObject* Backward(PyObject* self, PyObject* const* args, std::size_t nargsf, Py
   return result;
 }
 
-/// What is done once a step before an optimizer changes the weights.
-void BeforeOptimizer(PyObject* optimizer) {
-  if (g_optimizers_epoch != g_epoch) {
-    g_optimizers.Clear();
-    g_optimizers_epoch = g_epoch;
-  }
-  if (g_optimizers.Insert(optimizer)) {
-    CallAdapter(g_adapter.on_optimizer, optimizer, "on_optimizer");
-  }
-  OptimizerSteps();
-  g_machine_owned = true;
-}
-
 /// An optimizer that takes the scaler itself (fused ones of torch 1) unscales its gradients inside
 /// of its step, if it does: what they stand for is not known before.
 bool IsGivenScaler(PyObject* kwnames) {
@@ -391,7 +385,7 @@ bool IsGivenScaler(PyObject* kwnames) {
 }
 
 /// Records what is due of an optimizer. `kwnames`: of the call of its step.
-void Statistics(PyObject* optimizer, PyObject* kwnames) {
+[[gnu::hot]] void Statistics(PyObject* optimizer, PyObject* kwnames) {
   if (!AnythingDue()) return;
   if (IsGivenScaler(kwnames)) {
     Skipped("capture.scaled_gradients");
@@ -402,7 +396,8 @@ void Statistics(PyObject* optimizer, PyObject* kwnames) {
 
 /// Calls an optimizer's step and, before it changes the weights, records what is due: when its
 /// closure, if it has one, has made the gradients.
-PyObject* CallOptimizer(PyObject* self, PyObject* optimizer, const CallArguments& call) {
+[[gnu::hot]] PyObject* CallOptimizer(PyObject* self, PyObject* optimizer,
+                                     const CallArguments& call) {
   std::array<PyObject*, 8> replaced{};
   const std::size_t count = ArgCount(call.nargsf);
   const std::size_t named =
@@ -429,9 +424,7 @@ constexpr std::size_t kMaxLargestRates = 4;
 LargestRate g_largest_rates[kMaxLargestRates];
 
 /// Records the largest rate of all groups where it has changed: the probe has that of the first.
-void TellLargestRate(PyObject* optimizer, double first) {
-  const double largest = LargestLearningRate(optimizer);
-  if (std::isnan(largest)) return;
+[[gnu::cold]] void TellLargestRate(PyObject* optimizer, double largest, double first) {
   for (LargestRate& rate : g_largest_rates) {
     if (rate.optimizer == optimizer && rate.value == largest) return;
     if (rate.optimizer != optimizer && rate.optimizer != nullptr) continue;
@@ -442,7 +435,32 @@ void TellLargestRate(PyObject* optimizer, double first) {
   }
 }
 
-PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+/// What is done once a step before an optimizer changes the weights, called by itself or by its
+/// scaler. Returns the learning rate of its first group.
+[[gnu::hot]] double BeforeOptimizer(ThreadState* thread, PyObject* optimizer) {
+  if (g_backwards == 0) thread->trains = true;
+  // Of a step without its scaler, after scaler.unscale_ for example, too: what was scaled is used
+  // up.
+  g_scale_pending = false;
+  ForgetScaled();
+  if (g_optimizers_epoch != g_epoch) {
+    g_optimizers.Clear();
+    g_optimizers_epoch = g_epoch;
+  }
+  if (g_optimizers.Insert(optimizer)) {
+    CallAdapter(g_adapter.on_optimizer, optimizer, "on_optimizer");
+  }
+  OptimizerSteps();
+  g_machine_owned = true;
+  LoopOptimizer(optimizer);
+  const LearningRates rates = LearningRatesOf(optimizer);
+  if (!std::isnan(rates.largest)) [[unlikely]]
+    TellLargestRate(optimizer, rates.largest, rates.first);
+  return rates.first;
+}
+
+[[gnu::hot]] PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf,
+                                 PyObject* kwnames) {
   ThreadState& thread = ThisThread();
   if (ArgCount(nargsf) == 0 || !MaySteps()) return CallOriginal(self, args, nargsf, kwnames);
   PyObject* optimizer = args[0];
@@ -454,14 +472,7 @@ PyObject* Optimizer(PyObject* self, PyObject* const* args, std::size_t nargsf, P
   // An optimizer that calls another, or its base class, is one step.
   if (thread.optimizer_depth > 0) return CallOriginal(self, args, nargsf, kwnames);
   Depth depth(&thread.optimizer_depth);
-  if (g_backwards == 0) thread.trains = true;
-  // A step without its scaler, after scaler.unscale_ for example: what was scaled is used up.
-  g_scale_pending = false;
-  ForgetScaled();
-  BeforeOptimizer(optimizer);
-  LoopOptimizer(optimizer);
-  const double lr = LearningRate(optimizer);
-  TellLargestRate(optimizer, lr);
+  const double lr = BeforeOptimizer(&thread, optimizer);
   const std::uint64_t id = OptimizerId(optimizer);
   tt_optimizer_begin(id);
   PhaseBorder(TT_PHASE_OPTIMIZER, true);
@@ -479,14 +490,8 @@ PyObject* Scaler(PyObject* self, PyObject* const* args, std::size_t nargsf, PyOb
     return CallOriginal(self, args, nargsf, kwnames);
   }
   Depth depth(&thread.optimizer_depth);
-  if (g_backwards == 0) thread.trains = true;
-  g_scale_pending = false;
-  ForgetScaled();
   PyObject* optimizer = args[1];
-  BeforeOptimizer(optimizer);
-  LoopOptimizer(optimizer);
-  const double lr = LearningRate(optimizer);
-  TellLargestRate(optimizer, lr);
+  const double lr = BeforeOptimizer(&thread, optimizer);
   const std::uint64_t id = OptimizerId(optimizer);
   thread.in_scaler = true;
   thread.scaler_stepped = false;
@@ -508,7 +513,8 @@ PyObject* Scaler(PyObject* self, PyObject* const* args, std::size_t nargsf, PyOb
 }
 
 /// zero_grad of an optimizer or of a module.
-PyObject* Clear(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+[[gnu::hot]] PyObject* Clear(PyObject* self, PyObject* const* args, std::size_t nargsf,
+                             PyObject* kwnames) {
   const ThreadState& thread = ThisThread();
   if (ArgCount(nargsf) > 0 && thread.optimizer_depth == 0 && thread.backward_depth == 0 &&
       thread.next_depth == 0 && MayFetch() && MaySteps()) {

@@ -46,8 +46,8 @@ void InitCallVector() {
       reinterpret_cast<PyTypeObject*>(PyObject_GetAttrString(types.get(), "FunctionType"));
 }
 
-PyObject* CallVector(PyObject* callable, PyObject* const* args, std::size_t nargsf,
-                     PyObject* kwnames) {
+[[gnu::hot]] PyObject* CallVector(PyObject* callable, PyObject* const* args, std::size_t nargsf,
+                                  PyObject* kwnames) {
   if (g_object_vectorcall != nullptr) [[likely]] {
     return g_object_vectorcall(callable, args, nargsf, kwnames);
   }

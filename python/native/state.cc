@@ -39,14 +39,16 @@ const pthread_t g_first_thread = pthread_self();
 pthread_t g_main_thread = g_first_thread;
 }  // namespace
 
-ThreadState& ThisThread() {
+[[gnu::hot]] ThreadState& ThisThread() {
   static thread_local ThreadState state;
   return state;
 }
 
-bool MayFetch() { return g_machine_owned || pthread_equal(pthread_self(), g_main_thread) != 0; }
+[[gnu::hot]] bool MayFetch() {
+  return g_machine_owned || pthread_equal(pthread_self(), g_main_thread) != 0;
+}
 
-bool HelpsBackward() {
+[[gnu::hot]] bool HelpsBackward() {
   return g_backwards > 0 && !ThisThread().trains &&
          pthread_equal(pthread_self(), g_main_thread) == 0;
 }
@@ -150,7 +152,7 @@ bool PassOnInterrupt() {
 
 }  // namespace
 
-void DropError() {
+[[gnu::hot]] void DropError() {
   if (PyErr_Occurred() != nullptr && !PassOnInterrupt()) PyErr_Clear();
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "look_schedule.h"
 #include "state.h"
 #include "torch_capture.h"
 #include "torch_optimizer.h"
@@ -19,8 +20,6 @@ PyObject* g_params = nullptr;
 PyObject* g_parameters = nullptr;
 
 constexpr std::uint32_t kElements = 16;  ///< Of a tensor that are looked at.
-constexpr std::uint32_t kFirstLooks = 16;
-constexpr std::uint32_t kLookEvery = 16;
 /// So many looks in a row say the same before it is told.
 constexpr std::uint32_t kSure = 8;
 /// Parameters of an optimizer among which those to look at are chosen.
@@ -97,6 +96,7 @@ struct Sample {
 struct Watched {
   PyObject* optimizer = nullptr;  ///< Owned weak reference; null: a free place.
   std::uint32_t steps = 0;
+  LookSchedule schedule;
   std::array<Sample, 3> samples{};
   std::size_t sample_count = 0;
   std::uint64_t known_value = 0;
@@ -141,7 +141,7 @@ bool IsOf(const Watched& watched, const PyObject* optimizer) {
   return watched.optimizer != nullptr && PyWeakref_GetObject(watched.optimizer) == optimizer;
 }
 
-Watched* Find(PyObject* optimizer) {
+[[gnu::hot]] Watched* Find(PyObject* optimizer) {
   if (IsOf(g_watched[g_hot.newest], optimizer)) return &g_watched[g_hot.newest];
   for (Watched& watched : g_watched) {
     if (IsOf(watched, optimizer)) return &watched;
@@ -150,7 +150,7 @@ Watched* Find(PyObject* optimizer) {
 }
 
 /// Null where it takes no weak reference.
-Watched* FindOrAdd(PyObject* optimizer) {
+[[gnu::hot]] Watched* FindOrAdd(PyObject* optimizer) {
   if (Watched* watched = Find(optimizer)) return watched;
   // It may collect garbage, whose code may come here too.
   PyObject* reference = PyWeakref_NewRef(optimizer, nullptr);
@@ -344,7 +344,7 @@ bool AnyOptimizer() {
 }
 
 /// A parameter of the optimizer that stepped last.
-Held HoldNewest() {
+[[gnu::cold]] Held HoldNewest() {
   Watched& watched = g_watched[g_hot.newest];
   if (watched.optimizer == nullptr) return {};
   PyObject* borrowed = PyWeakref_GetObject(watched.optimizer);
@@ -401,13 +401,13 @@ PyObject* At(const Place& place) {
   return parameter;
 }
 
-PyObject* Root() {
+[[gnu::hot]] PyObject* Root() {
   PyObject* root = g_root != nullptr ? PyWeakref_GetObject(g_root) : nullptr;
   return root == Py_None ? nullptr : root;
 }
 
 /// A backward has ended where no optimizer has ever stepped.
-void RememberManual() {
+[[gnu::cold]] void RememberManual() {
   PyObject* root = Root();
   if (root == nullptr) return;
   Py_INCREF(root);
@@ -450,7 +450,7 @@ bool HasUsed() {
 }
 
 /// A fetch or a forward follows a backward.
-void EndPasses() {
+[[gnu::cold]] void EndPasses() {
   g_hot.waits = false;
   if (tt_owns_steps() == 0) return;
   const ErrorGuard guard;
@@ -497,26 +497,22 @@ PyObject* AnswerGradient(PyObject*, PyObject* args) {
   return None();
 }
 
-bool StepsOf(PyObject* optimizer, std::uint32_t* steps) {
+[[gnu::hot]] bool StepsOf(PyObject* optimizer, std::uint32_t* steps) {
   const Watched* watched = Find(optimizer);
   if (watched == nullptr) return false;
   *steps = watched->steps;
   return true;
 }
 
-void OptimizerSteps() {
+[[gnu::hot]] void OptimizerSteps() {
   g_hot.stepped = true;
   g_hot.waits = false;
 }
 
-void OptimizerStepped(PyObject* optimizer) {
+/// An optimizer has stepped whose gradients were looked at, or are from here on.
+[[gnu::cold]] static void SteppedLooking(PyObject* optimizer, Watched* watched, bool looking) {
   const ErrorGuard guard;
-  Watched* watched = FindOrAdd(optimizer);
-  if (watched == nullptr) return;
-  g_hot.newest = static_cast<std::size_t>(watched - g_watched.data());
   if (watched->looking && watched->passed) Judge(optimizer, watched);
-  ++watched->steps;
-  const bool looking = watched->steps <= kFirstLooks || watched->steps % kLookEvery == 0;
   if (looking != watched->looking) g_hot.looking += looking ? 1U : -1U;
   watched->looking = looking;
   if (!looking) return;
@@ -527,24 +523,45 @@ void OptimizerStepped(PyObject* optimizer) {
   Remember(optimizer, watched);
 }
 
-void GradientsAreCleared(PyObject* owner) {
-  if (g_hot.looking > 0) {
-    Watched* watched = Find(owner);
-    if (watched != nullptr && watched->looking) watched->fate = Fate::kCleared;
+[[gnu::hot]] void OptimizerStepped(PyObject* optimizer) {
+  Watched* watched = Find(optimizer);
+  if (watched == nullptr) [[unlikely]] {
+    const ErrorGuard guard;
+    watched = FindOrAdd(optimizer);
+    if (watched == nullptr) return;
   }
+  g_hot.newest = static_cast<std::size_t>(watched - g_watched.data());
+  const bool looking = watched->schedule.Due(++watched->steps);
+  if (looking || watched->looking) [[unlikely]]
+    SteppedLooking(optimizer, watched, looking);
+}
+
+/// Looks whether the program has used the gradients that it is about to clear.
+[[gnu::cold]] static bool WereUsed() {
+  const ErrorGuard guard;
+  const Held now = HoldNewest();
+  const bool used = g_hot.input_trains || Changed(g_at_clear, now);
+  g_at_clear = now;
+  if (g_clearings > 0) --g_clearings;
+  return used;
+}
+
+[[gnu::cold]] static void SayCleared(PyObject* owner) {
+  Watched* watched = Find(owner);
+  if (watched != nullptr && watched->looking) watched->fate = Fate::kCleared;
+}
+
+[[gnu::hot]] void GradientsAreCleared(PyObject* owner) {
+  if (g_hot.looking > 0) [[unlikely]]
+    SayCleared(owner);
   if (g_machine_owned && tt_owns_steps() == 0) return;
   const bool any = g_watched[g_hot.newest].optimizer != nullptr;
   const bool look = any && (g_all_clearings || g_clearings > 0);
   // Where there is no optimizer, or the program has changed parameters by itself, gradients were
   // used. To look costs more than the rest of a step, so once a program is known it is not done.
   bool kept = !any;
-  if (look) {
-    const ErrorGuard guard;
-    const Held now = HoldNewest();
-    kept = g_hot.input_trains || Changed(g_at_clear, now);
-    g_at_clear = now;
-    if (g_clearings > 0) --g_clearings;
-  }
+  if (look) [[unlikely]]
+    kept = WereUsed();
   // Gradients that no optimizer has used say why: what is due of them is recorded before they go.
   if (!kept && g_hot.waits && !g_hot.input_trains && AnythingDue() && Find(owner) != nullptr) {
     const ErrorGuard guard;
@@ -568,9 +585,7 @@ void GradientsAreCleared(PyObject* owner) {
 
 /// Calls `with(optimizer, watched)` for each optimizer whose gradients are looked at.
 template <class F>
-void EachLooking(F&& with) {
-  if (g_hot.looking == 0) [[likely]]
-    return;
+static void EachLooking(F&& with) {
   const ErrorGuard guard;
   for (Watched& watched : g_watched) {
     if (!watched.looking) continue;
@@ -585,28 +600,41 @@ void EachLooking(F&& with) {
   }
 }
 
-void BackwardBegins() {
+// What is done at few steps is cold, so that it lies apart from what is done at each.
+
+[[gnu::cold]] static void LookBeforeBackward() {
   EachLooking([](PyObject* optimizer, Watched* watched) {
     if (watched->fate != Fate::kCleared) Look(optimizer, watched);
   });
+}
+
+[[gnu::cold]] static void RememberBehindBackward() {
+  EachLooking([](PyObject* optimizer, Watched* watched) {
+    watched->passed = true;
+    if (watched->fate != Fate::kCleared) Remember(optimizer, watched);
+  });
+}
+
+void BackwardBegins() {
+  if (g_hot.looking > 0) [[unlikely]]
+    LookBeforeBackward();
   // A loop without modules or loaders: one backward is one step.
   if (g_hot.waits && g_root == nullptr) EndPasses();
 }
 
 void BackwardEnded() {
-  EachLooking([](PyObject* optimizer, Watched* watched) {
-    watched->passed = true;
-    if (watched->fate != Fate::kCleared) Remember(optimizer, watched);
-  });
-  if (g_hot.stepped || tt_owns_steps() == 0) return;
+  if (g_hot.looking > 0) [[unlikely]]
+    RememberBehindBackward();
+  if (g_hot.stepped || tt_owns_steps() == 0) [[likely]]
+    return;
   const ErrorGuard guard;
   g_hot.waits = true;
   RememberManual();
 }
 
-bool IsNewestRoot(PyObject* module) { return Root() == module; }
+[[gnu::hot]] bool IsNewestRoot(PyObject* module) { return Root() == module; }
 
-void RootForwardBegins(PyObject* const* args, std::size_t count) {
+[[gnu::hot]] void RootForwardBegins(PyObject* const* args, std::size_t count) {
   if (g_hot.forward_awaited) {
     g_hot.forward_awaited = false;
     // An attack, or an input that is optimized, makes gradients that it does not need.

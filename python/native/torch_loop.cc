@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 
+#include "look_schedule.h"
 #include "spans.h"
 #include "state.h"
 #include "torch_gradients.h"
@@ -25,8 +26,6 @@ struct Looks {
 };
 Looks g_looks;
 
-constexpr std::uint64_t kFirstLooks = 16;
-constexpr std::uint64_t kModeEvery = 16;
 /// Of the forwards some in a row are looked at, then none for a while: of several in a step each is
 /// met.
 constexpr std::uint64_t kGraphsInARow = 4;
@@ -35,10 +34,8 @@ constexpr std::uint64_t kGraphsEveryNs = 200'000'000;
 constexpr std::uint8_t kMarkedBackwards = 32;
 /// A prime: of several losses that take turns it meets each.
 constexpr std::uint64_t kLossEvery = 31;
-/// After so many backwards looks come by time alone: a look takes as long as many short steps.
-constexpr std::uint64_t kLossOften = 1024;
-/// Each that comes so much later than the last look is looked at.
-constexpr std::uint64_t kLossAfterNs = 200'000'000;
+/// Each backward that comes so much later than the last look is looked at.
+constexpr std::uint64_t kLossAfterNs = LookSchedule::kAfterNs;
 /// An evaluation often has a round number of batches: each 10th of them would be the same ones.
 constexpr std::uint64_t kEvalEvery = 7;
 
@@ -76,7 +73,8 @@ std::array<Candidate, 4> g_candidates;
 struct alignas(64) Hot {
   std::size_t candidates = 0;
   std::uint64_t optimizer_steps = 0, backwards = 0, retained = 0;
-  std::uint64_t looked = 0;  ///< When a loss was looked at last.
+  std::uint64_t loss_due = 0;  ///< From when on a loss is looked at whatever its number.
+  LookSchedule mode_looks;
   bool mode_due = true;
   std::uint8_t marked = 0;  ///< Backwards that may still be of a graph that was looked at.
   std::uint64_t graphs_left = 0, graphs_due = 0;
@@ -107,7 +105,7 @@ std::uint64_t g_retained_told = 0;
 bool g_not_finite_told = false;
 std::uint64_t g_eval_losses = 0;
 
-bool KeepsGraph(const CallArguments& call) {
+[[gnu::hot]] bool KeepsGraph(const CallArguments& call) {
   const std::size_t count = ArgCount(call.nargsf);
   // (tensors, gradients, retain_graph, ...), as Tensor.backward gives them.
   if (count > 2) return call.args[2] == Py_True;
@@ -136,7 +134,7 @@ bool CompilesBackward() {
   return on == Py_True;
 }
 
-void TellRetained() {
+[[gnu::cold]] void TellRetained() {
   g_retained_told = g_hot.retained;
   char data[96];
   const int length = std::snprintf(data, sizeof data, R"({"calls":%llu,"backwards":%llu})",
@@ -201,8 +199,9 @@ PyObject* ConfigureLoop(PyObject*, PyObject*, PyObject* kwargs) {
 
 }  // namespace
 
-void LoopForward(PyObject* module) {
-  if (!g_hot.mode_due) return;
+// What is done at few steps is cold, so that it lies apart from what is done at each.
+
+[[gnu::cold]] static void AddCandidate(PyObject* module) {
   const ErrorGuard guard;
   std::size_t at = 0;
   while (at < g_hot.candidates && PyWeakref_GetObject(g_candidates[at].root) != module) ++at;
@@ -215,12 +214,8 @@ void LoopForward(PyObject* module) {
   g_candidates[g_hot.candidates++] = {root, false};
 }
 
-void LoopForwardEnded(PyObject* result) {
-  if (g_looks.on_graph == nullptr) return;
+[[gnu::cold]] static void LookAtGraph(PyObject* result, std::uint64_t now) {
   if (g_hot.graphs_left == 0) {
-    const std::uint64_t now = tt_now();
-    if (now < g_hot.graphs_due) [[likely]]
-      return;
     g_hot.graphs_due = now + Ticks(kGraphsEveryNs);
     g_hot.graphs_left = kGraphsInARow;
   }
@@ -229,28 +224,48 @@ void LoopForwardEnded(PyObject* result) {
   Call(g_looks.on_graph, "on_graph", {result, nullptr, nullptr, nullptr});
 }
 
-void LoopBackward(const CallArguments& call, bool scaled) {
-  const std::uint64_t seen = g_hot.backwards++;
-  // Of a graph without marks a compiled backward finds nothing of ours.
-  if (g_hot.marked > 0) [[unlikely]] {
-    --g_hot.marked;
-    if (g_looks.on_compiled_backward != nullptr && CompilesBackward()) {
-      Call(g_looks.on_compiled_backward, "on_compiled_backward", {});
-    }
+/// A backward begins of a graph that may have marks of ours. Of one without a compiled backward
+/// finds nothing.
+[[gnu::cold]] static void MarkedBackward() {
+  --g_hot.marked;
+  if (g_looks.on_compiled_backward != nullptr && CompilesBackward()) {
+    Call(g_looks.on_compiled_backward, "on_compiled_backward", {});
   }
+}
+
+[[gnu::cold]] static void LookAtLoss(PyObject* tensor, bool scaled, std::uint64_t now) {
+  g_hot.loss_due = now + Ticks(kLossAfterNs);
+  Call(g_looks.on_backward, "on_backward", {});
+  Call(g_looks.on_loss_function, "on_loss_function",
+       {tensor, scaled ? Py_True : Py_False, nullptr, nullptr});
+}
+
+void LoopForward(PyObject* module) {
+  if (g_hot.mode_due) [[unlikely]]
+    AddCandidate(module);
+}
+
+void LoopForwardEnded(PyObject* result) {
+  if (g_looks.on_graph == nullptr) return;
+  const std::uint64_t now = tt_now();
+  if (g_hot.graphs_left > 0 || now >= g_hot.graphs_due) [[unlikely]]
+    LookAtGraph(result, now);
+}
+
+[[gnu::hot]] void LoopBackward(const CallArguments& call, bool scaled) {
+  const std::uint64_t seen = g_hot.backwards++;
+  if (g_hot.marked > 0) [[unlikely]]
+    MarkedBackward();
   for (std::size_t i = 0; i < g_hot.candidates; ++i) g_candidates[i].backward = true;
   if (KeepsGraph(call)) [[unlikely]] {
     if (g_hot.retained++ == 0) TellRetained();
   }
   if (ArgCount(call.nargsf) == 0) return;
   const std::uint64_t now = tt_now();
-  const bool counted = seen < kFirstLooks || (seen < kLossOften && seen % kLossEvery == 0);
-  if (!counted && now - g_hot.looked < Ticks(kLossAfterNs)) [[likely]]
-    return;
-  g_hot.looked = now;
-  Call(g_looks.on_backward, "on_backward", {});
-  Call(g_looks.on_loss_function, "on_loss_function",
-       {call.args[0], scaled ? Py_True : Py_False, nullptr, nullptr});
+  const bool counted =
+      seen < LookSchedule::kFirst || (seen < LookSchedule::kOften && seen % kLossEvery == 0);
+  if (counted || now >= g_hot.loss_due) [[unlikely]]
+    LookAtLoss(call.args[0], scaled, now);
 }
 
 void LoopNotFinite(PyObject* tensor) {
@@ -261,11 +276,11 @@ void LoopNotFinite(PyObject* tensor) {
 
 void LoopEvalLoss(PyObject* called, PyObject* input, PyObject* target) {
   const std::uint64_t seen = g_eval_losses++;
-  if (seen >= kFirstLooks && seen % kEvalEvery != 0) return;
+  if (seen >= LookSchedule::kFirst && seen % kEvalEvery != 0) return;
   Call(g_looks.on_eval_loss, "on_eval_loss", {called, input, target, nullptr});
 }
 
-void LoopOptimizer(PyObject* optimizer) {
+[[gnu::hot]] void LoopOptimizer(PyObject* optimizer) {
   std::uint32_t steps = 0;
   // The first three, then each time that there are twice as many.
   if (StepsOf(optimizer, &steps) && (steps < 3 || (steps >= 15 && (steps & (steps + 1)) == 0)))
@@ -276,8 +291,7 @@ void LoopOptimizer(PyObject* optimizer) {
     TellModes(optimizer);
     ForgetCandidates();
   }
-  ++g_hot.optimizer_steps;
-  g_hot.mode_due = g_hot.optimizer_steps < kFirstLooks || g_hot.optimizer_steps % kModeEvery == 0;
+  g_hot.mode_due = g_hot.mode_looks.Due(++g_hot.optimizer_steps);
 }
 
 void LoopSchedule(const CallArguments& call) {

@@ -362,7 +362,7 @@ void TorchFactsChanged() {
   });
 }
 
-bool IsPlain(PyObject* tensor) {
+[[gnu::hot]] bool IsPlain(PyObject* tensor) {
   const PyTypeObject* type = Py_TYPE(tensor);
   for (const PyTypeObject* plain : g_plain) {
     if (plain == type) return true;

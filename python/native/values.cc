@@ -180,7 +180,7 @@ bool IsTensor(PyObject* object) {
   return type != nullptr && PyType_IsSubtype(Py_TYPE(object), type) != 0;
 }
 
-bool IsTrueAttr(PyObject* object, PyObject* name) {
+[[gnu::hot]] bool IsTrueAttr(PyObject* object, PyObject* name) {
   Ref value(PyObject_GetAttr(object, name));
   if (!value) {
     DropError();
@@ -191,7 +191,7 @@ bool IsTrueAttr(PyObject* object, PyObject* name) {
 
 std::int64_t BatchSize(PyObject* batch) { return BatchSizeNested(batch, 0); }
 
-std::int64_t InputSize(PyObject* const* args, std::size_t count, PyObject* kwnames) {
+[[gnu::hot]] std::int64_t InputSize(PyObject* const* args, std::size_t count, PyObject* kwnames) {
   const std::size_t named =
       kwnames == nullptr ? 0 : static_cast<std::size_t>(PyTuple_Size(kwnames));
   std::int64_t size = 0;
@@ -207,7 +207,7 @@ void TensorTypeChanged() {
   });
 }
 
-bool HostScalar(PyObject* tensor, double* value) {
+[[gnu::hot]] bool HostScalar(PyObject* tensor, double* value) {
   if (Py_TYPE(tensor) == g_adapter.tensor_type) {
     if (ReadInPlace(tensor, value)) return true;
     DropError();
@@ -233,7 +233,7 @@ bool IsDeviceScalar(PyObject* tensor) {
 namespace {
 
 /// Of one parameter group; NaN: not known.
-double RateOfGroup(PyObject* group) {
+[[gnu::hot]] double RateOfGroup(PyObject* group) {
   double value = std::numeric_limits<double>::quiet_NaN();
   if (group == nullptr || PyDict_Check(group) == 0) return value;
   PyObject* lr = PyDict_GetItemWithError(group, g_strings.lr);
@@ -250,7 +250,7 @@ double RateOfGroup(PyObject* group) {
 }
 
 /// A new reference to the list of them; null where there are none.
-PyObject* GroupsOf(PyObject* optimizer) {
+[[gnu::hot]] PyObject* GroupsOf(PyObject* optimizer) {
   PyObject* groups = PyObject_GetAttr(optimizer, g_strings.param_groups);
   if (groups != nullptr && PyList_Check(groups) != 0 && PyList_Size(groups) > 0) return groups;
   Py_XDECREF(groups);
@@ -260,21 +260,20 @@ PyObject* GroupsOf(PyObject* optimizer) {
 
 }  // namespace
 
-double LearningRate(PyObject* optimizer) {
+LearningRates LearningRatesOf(PyObject* optimizer) {
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  LearningRates rates{kUnknown, kUnknown};
   const Ref groups(GroupsOf(optimizer));
-  return groups ? RateOfGroup(PyList_GetItem(groups.get(), 0))
-                : std::numeric_limits<double>::quiet_NaN();
-}
-
-double LargestLearningRate(PyObject* optimizer) {
-  double largest = std::numeric_limits<double>::quiet_NaN();
-  const Ref groups(GroupsOf(optimizer));
-  if (!groups || PyList_Size(groups.get()) < 2) return largest;
+  if (!groups) return rates;
+  rates.first = RateOfGroup(PyList_GetItem(groups.get(), 0));
+  if (PyList_Size(groups.get()) < 2) [[likely]]
+    return rates;
+  // A subclass's number may be asked by the user's code, which may shorten the list.
   for (Py_ssize_t i = 0; i < PyList_Size(groups.get()); ++i) {
     const double rate = RateOfGroup(PyList_GetItem(groups.get(), i));
-    if (!(largest >= rate)) largest = rate;
+    if (!(rates.largest >= rate)) rates.largest = rate;
   }
-  return largest;
+  return rates;
 }
 
 PyObject* Detached(PyObject* tensor) {

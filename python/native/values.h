@@ -22,10 +22,11 @@ std::int64_t InputSize(PyObject* const* args, std::size_t count, PyObject* kwnam
 bool HostScalar(PyObject* tensor, double* value);
 /// True where the tensor has one element but lies on a device, or is distributed.
 bool IsDeviceScalar(PyObject* tensor);
-/// Learning rate of an optimizer's first group, NaN where unknown.
-double LearningRate(PyObject* optimizer);
-/// The largest of all its parameter groups where it has several; NaN: it has one, or nobody knows.
-double LargestLearningRate(PyObject* optimizer);
+struct LearningRates {
+  double first;    ///< Of the optimizer's first parameter group; NaN: unknown.
+  double largest;  ///< Of all its groups; NaN: it has one group, or none of the rates is known.
+};
+LearningRates LearningRatesOf(PyObject* optimizer);
 /// object.name is True; false on any failure.
 bool IsTrueAttr(PyObject* object, PyObject* name);
 /// tensor.detach(), or null without an exception.

@@ -76,7 +76,7 @@ void Producer::ForgetAfterFork() {
                             std::memory_order_relaxed);
 }
 
-Producer::ThreadRing* Producer::Ring() {
+[[gnu::hot]] Producer::ThreadRing* Producer::Ring() {
   ThreadState& state = t_state;
   if (__builtin_expect(state.serial == serial_ && state.ring != nullptr, 1)) return state.ring;
   if (state.serial == serial_ && ++state.unringed % kClaimEvery != 0) return nullptr;
@@ -114,7 +114,7 @@ Producer::ThreadRing* Producer::ClaimRing() {
   return nullptr;
 }
 
-void* Producer::Reserve(ThreadRing* ring, std::uint32_t bytes, bool critical) {
+[[gnu::hot]] void* Producer::Reserve(ThreadRing* ring, std::uint32_t bytes, bool critical) {
   ring->entry->produced.store(++ring->produced, std::memory_order_relaxed);
   const std::uint64_t to_end = ring->size - ring->place;
   const std::uint64_t pad = to_end < bytes ? to_end : 0;
@@ -156,8 +156,8 @@ bool Producer::HasRoom(std::uint32_t bytes) {
   return ring->head + total - believed <= ring->size - ring->size / format::kReserveDivisor;
 }
 
-void Producer::Span(std::uint32_t name, std::uint64_t begin, std::uint64_t end, std::uint8_t flags,
-                    std::int64_t step) {
+[[gnu::hot]] void Producer::Span(std::uint32_t name, std::uint64_t begin, std::uint64_t end,
+                                 std::uint8_t flags, std::int64_t step) {
   ThreadRing* ring = Ring();
   if (ring == nullptr) {
     header_->unringed.fetch_add(1, std::memory_order_relaxed);
@@ -170,8 +170,8 @@ void Producer::Span(std::uint32_t name, std::uint64_t begin, std::uint64_t end, 
   Commit(ring);
 }
 
-void Producer::Scalar(std::uint32_t name, double value, std::int64_t step, std::uint8_t mode,
-                      std::uint64_t time) {
+[[gnu::hot]] void Producer::Scalar(std::uint32_t name, double value, std::int64_t step,
+                                   std::uint8_t mode, std::uint64_t time) {
   ThreadRing* ring = Ring();
   if (ring == nullptr) {
     header_->unringed.fetch_add(1, std::memory_order_relaxed);
@@ -185,7 +185,7 @@ void Producer::Scalar(std::uint32_t name, double value, std::int64_t step, std::
   Commit(ring);
 }
 
-void Producer::Step(const format::StepRecord& record) {
+[[gnu::hot]] void Producer::Step(const format::StepRecord& record) {
   ThreadRing* ring = Ring();
   if (ring == nullptr) {
     header_->unringed.fetch_add(1, std::memory_order_relaxed);

@@ -62,7 +62,7 @@ std::atomic<int> g_clock{0};
 std::uint8_t g_uuid[16];
 bool g_has_uuid = false;
 
-Probe* Active() {
+[[gnu::hot]] Probe* Active() {
   Probe* probe = g_probe.load(std::memory_order_acquire);
   if (__builtin_expect(probe == nullptr, 0)) return nullptr;
   return probe->active.load(std::memory_order_relaxed) != 0 ? probe : nullptr;
@@ -74,7 +74,7 @@ void InChild() {
   g_init.store(kForked, std::memory_order_relaxed);
 }
 
-ClockKind Clock() {
+[[gnu::hot]] ClockKind Clock() {
   int known = g_clock.load(std::memory_order_relaxed);
   if (__builtin_expect(known == 0, 0)) {
     const int saved = errno;
@@ -273,7 +273,7 @@ uint32_t tt_name(const char* text, size_t len) {
   return probe->producer.Intern(text, len);
 }
 
-uint64_t tt_now(void) { return telltale::channel::Ticks(Clock()); }
+[[gnu::hot]] uint64_t tt_now(void) { return telltale::channel::Ticks(Clock()); }
 
 void tt_span(uint32_t name, uint64_t begin, uint64_t end, tt_span_category category) {
   Probe* probe = Active();
@@ -332,16 +332,16 @@ void tt_fetch_begin(void) {
 void tt_fetch_end(int64_t batch_size) {
   if (Probe* probe = Active()) probe->machine.FetchEnd(batch_size);
 }
-void tt_forward_begin(tt_mode mode) {
+[[gnu::hot]] void tt_forward_begin(tt_mode mode) {
   if (Probe* probe = Stepping()) probe->machine.ForwardBegin(mode);
 }
-void tt_forward_end(int64_t batch_size) {
+[[gnu::hot]] void tt_forward_end(int64_t batch_size) {
   if (Probe* probe = Active()) probe->machine.ForwardEnd(batch_size);
 }
-void tt_backward_begin(void) {
+[[gnu::hot]] void tt_backward_begin(void) {
   if (Probe* probe = Active()) probe->machine.BackwardBegin();
 }
-void tt_backward_end(int has_loss, double loss) {
+[[gnu::hot]] void tt_backward_end(int has_loss, double loss) {
   if (Probe* probe = Active()) probe->machine.BackwardEnd(has_loss != 0, loss);
 }
 uint64_t tt_loss_later(void) {
@@ -354,13 +354,13 @@ void tt_loss_arrived(uint64_t loss, double value) {
 void tt_optimizer_made(uint64_t optimizer) {
   if (Probe* probe = Active()) probe->machine.OptimizerMade(optimizer);
 }
-void tt_optimizer_begin(uint64_t optimizer) {
+[[gnu::hot]] void tt_optimizer_begin(uint64_t optimizer) {
   if (Probe* probe = Active()) probe->machine.OptimizerBegin(optimizer);
 }
-void tt_optimizer_end(uint64_t optimizer, int skipped, double learning_rate) {
+[[gnu::hot]] void tt_optimizer_end(uint64_t optimizer, int skipped, double learning_rate) {
   if (Probe* probe = Active()) probe->machine.OptimizerEnd(optimizer, skipped != 0, learning_rate);
 }
-int tt_gradients_cleared(uint64_t owner, int kept) {
+[[gnu::hot]] int tt_gradients_cleared(uint64_t owner, int kept) {
   Probe* probe = Active();
   return probe != nullptr && probe->machine.GradientsCleared(owner, kept != 0) ? 1 : 0;
 }
@@ -370,10 +370,10 @@ void tt_gradients_used(void) {
 void tt_acts(void) {
   if (Probe* probe = Active()) probe->machine.Acts();
 }
-void tt_phase_begin(tt_phase phase) {
+[[gnu::hot]] void tt_phase_begin(tt_phase phase) {
   if (Probe* probe = Active()) probe->machine.PhaseBegin(phase);
 }
-void tt_phase_end(tt_phase phase) {
+[[gnu::hot]] void tt_phase_end(tt_phase phase) {
   if (Probe* probe = Active()) probe->machine.PhaseEnd(phase);
 }
 void tt_step(void) {
@@ -419,7 +419,7 @@ void tt_record_stats(uint32_t tensor, uint32_t collection, const void* data, uin
   probe->machine.Account(begin);
 }
 
-uint64_t tt_windows_epoch(void) {
+[[gnu::hot]] uint64_t tt_windows_epoch(void) {
   Probe* probe = Active();
   return probe == nullptr ? 0 : probe->producer.WindowsSequence();
 }
@@ -431,7 +431,7 @@ int32_t tt_windows(char* out, size_t room) {
   return probe->producer.ReadWindows(out, room, &bytes) == 0 ? -1 : static_cast<int32_t>(bytes);
 }
 
-int tt_owns_steps(void) {
+[[gnu::hot]] int tt_owns_steps(void) {
   Probe* probe = Active();
   return probe != nullptr && probe->machine.Owned() ? 1 : 0;
 }
@@ -461,7 +461,7 @@ uint32_t tt_tensor(const char* collection, size_t collection_len, const char* na
   return probe->producer.Intern(text, used + name_len);
 }
 
-uint32_t tt_due(uint32_t tensor, int64_t step, int mode) {
+[[gnu::hot]] uint32_t tt_due(uint32_t tensor, int64_t step, int mode) {
   Probe* probe = Active();
   if (probe == nullptr) return 0;
   if (step == TT_STEP_OPEN && mode < 0) {
@@ -535,7 +535,7 @@ uint64_t tt_slab_bytes(void) {
   return probe == nullptr ? 0 : probe->capture.slab_bytes();
 }
 
-uint32_t tt_wanted(uint32_t tensor) {
+[[gnu::hot]] uint32_t tt_wanted(uint32_t tensor) {
   Probe* probe = Stepping();
   return probe == nullptr || tensor == 0 ? 0 : probe->capture.Wanted(tensor);
 }
@@ -551,7 +551,7 @@ int tt_current(int64_t* step) {
   return probe == nullptr ? int{TT_MODE_GLOBAL} : int{probe->machine.mode()};
 }
 
-void tt_account(uint64_t begin) {
+[[gnu::hot]] void tt_account(uint64_t begin) {
   if (Probe* probe = Active()) probe->machine.Account(begin);
 }
 

@@ -101,7 +101,7 @@ void StepMachine::FetchEnd(std::int64_t batch_size) {
   PutFetched(batch_size);
 }
 
-void StepMachine::TrainForward(std::uint64_t now) {
+[[gnu::hot]] void StepMachine::TrainForward(std::uint64_t now) {
   if (eval_.open) {
     if (eval_.by_fetch) {
       EvalToPending();
@@ -184,7 +184,7 @@ void StepMachine::ActForward(std::uint64_t now) {
   }
 }
 
-void StepMachine::ForwardBegin(tt_mode mode) {
+[[gnu::hot]] void StepMachine::ForwardBegin(tt_mode mode) {
   if (Foreign()) return;
   const Call call(this);
   Charge(call.now());
@@ -214,7 +214,7 @@ void StepMachine::ForwardBegin(tt_mode mode) {
   Push(TT_PHASE_FORWARD, call.now());
 }
 
-void StepMachine::ForwardEnd(std::int64_t batch_size) {
+[[gnu::hot]] void StepMachine::ForwardEnd(std::int64_t batch_size) {
   if (Foreign()) return;
   const Call call(this);
   Charge(call.now());
@@ -224,7 +224,7 @@ void StepMachine::ForwardEnd(std::int64_t batch_size) {
   if (!current_->forward_batch_taken) TakeBatch(current_, batch_size);
 }
 
-void StepMachine::BackwardBegin() {
+[[gnu::hot]] void StepMachine::BackwardBegin() {
   if (Foreign(Claim::kTrains)) return;
   const Call call(this);
   Charge(call.now());
@@ -247,7 +247,7 @@ void StepMachine::BackwardBegin() {
   Push(TT_PHASE_BACKWARD, call.now());
 }
 
-void StepMachine::BackwardEnd(bool has_loss, double loss) {
+[[gnu::hot]] void StepMachine::BackwardEnd(bool has_loss, double loss) {
   if (Foreign()) return;
   const Call call(this);
   Charge(call.now());
@@ -298,7 +298,7 @@ void StepMachine::OptimizerMade(std::uint64_t optimizer) {
   made_[at] = {optimizer, calls_of_optimizers_};
 }
 
-const StepMachine::Made* StepMachine::FindMade(std::uint64_t optimizer) const {
+[[gnu::hot]] const StepMachine::Made* StepMachine::FindMade(std::uint64_t optimizer) const {
   const Made* const end = made_ + made_count_;
   const Made* const found =
       std::find_if(made_, end, [optimizer](const Made& made) { return made.id == optimizer; });
@@ -312,7 +312,7 @@ bool StepMachine::BeginsFit(std::uint64_t optimizer) const {
   return made != nullptr && made->calls >= kCallsOfAFit && made->calls == calls_of_optimizers_;
 }
 
-void StepMachine::OptimizerBegin(std::uint64_t optimizer) {
+[[gnu::hot]] void StepMachine::OptimizerBegin(std::uint64_t optimizer) {
   if (Foreign(Claim::kTrains)) return;
   const Call call(this);
   Charge(call.now());
@@ -345,7 +345,8 @@ void StepMachine::OptimizerBegin(std::uint64_t optimizer) {
   Push(TT_PHASE_OPTIMIZER, call.now());
 }
 
-void StepMachine::OptimizerEnd(std::uint64_t optimizer, bool skipped, double learning_rate) {
+[[gnu::hot]] void StepMachine::OptimizerEnd(std::uint64_t optimizer, bool skipped,
+                                            double learning_rate) {
   if (Foreign()) return;
   const Call call(this);
   Charge(call.now());
@@ -355,7 +356,7 @@ void StepMachine::OptimizerEnd(std::uint64_t optimizer, bool skipped, double lea
   EmitLoss(place);
   EmitLearningRate(place, optimizer, learning_rate);
   ++calls_of_optimizers_;
-  if (place < kMaxOptimizers) last_calls_[place] = calls_of_optimizers_;
+  if (place < kMaxOptimizers) places_[place].last_call = calls_of_optimizers_;
   train_.called.Add(optimizer);
   if (learned_ && !together_.Contains(optimizer) && !CycleBegun()) {
     // Another training, with a cycle of its own.
@@ -384,7 +385,14 @@ void StepMachine::EndWithoutOptimizer(Ended how) {
   }
 }
 
-bool StepMachine::GradientsCleared(std::uint64_t owner, bool kept) {
+void StepMachine::EndCleared() {
+  const Call call(this);
+  Charge(call.now());
+  EndWithoutOptimizer(Ended::kCleared);
+  Publish();
+}
+
+[[gnu::hot]] bool StepMachine::GradientsCleared(std::uint64_t owner, bool kept) {
   // A loop may begin with it, before any call that makes a thread the one that steps.
   const std::uintptr_t steps = owner_.load(std::memory_order_relaxed);
   if ((steps != 0 && steps != Self()) || explicit_ || !AtBoundary()) return false;
@@ -400,12 +408,8 @@ bool StepMachine::GradientsCleared(std::uint64_t owner, bool kept) {
     unused = passed && backwards_ != owners_[at].backwards;
   }
   owners_[at] = {owner, forwards_, backwards_};
-  if (unused && !kept) {
-    const Call call(this);
-    Charge(call.now());
-    EndWithoutOptimizer(Ended::kCleared);
-    Publish();
-  }
+  if (unused && !kept) [[unlikely]]
+    EndCleared();
   return unused;
 }
 
@@ -480,7 +484,7 @@ void StepMachine::Finish() {
                    next_number_[TT_MODE_TRAIN] - 1, last_train_end_);
 }
 
-void StepMachine::Account(std::uint64_t begin) {
+[[gnu::hot]] void StepMachine::Account(std::uint64_t begin) {
   const std::uintptr_t owner = owner_.load(std::memory_order_relaxed);
   const std::uint64_t now = producer_->Now();
   if (owner == 0 || now <= begin) return;
@@ -500,14 +504,14 @@ void StepMachine::Account(std::uint64_t begin) {
   }
 }
 
-void StepMachine::BeginOwn(std::uint64_t now) {
+[[gnu::hot]] void StepMachine::BeginOwn(std::uint64_t now) {
   if (owner_.load(std::memory_order_relaxed) != Self()) return;
   // One reading is enough for captures that follow each other.
   if (core_read_ != 0 && now - core_read_ < kReadAgain * longest_sample_) return;
   core_read_ = ReadCoreTime(&core_) ? now : 0;
 }
 
-std::uint64_t StepMachine::KeptFromCore(std::uint64_t now, std::uint64_t took) {
+[[gnu::hot]] std::uint64_t StepMachine::KeptFromCore(std::uint64_t now, std::uint64_t took) {
   // Short ones were not kept from it for long; and none that did not say when it began.
   if (took < longest_sample_ || core_read_ == 0) return 0;
   const std::uint64_t wall = now - core_read_;

@@ -91,8 +91,8 @@ class StepMachine {
   enum class Ended : std::uint8_t { kNot, kCleared, kUsed };
 
   struct Optimizers {
-    std::uint64_t ids[kMaxOptimizers];
     std::uint32_t count;
+    std::uint64_t ids[kMaxOptimizers];
 
     bool Contains(std::uint64_t id) const;
     void Add(std::uint64_t id);
@@ -118,9 +118,9 @@ class StepMachine {
     std::int64_t batch_size;        ///< Of the micro-steps so far.
     std::int64_t fetched_batch;     ///< Of its newest fetch, while no micro-step has used it.
     std::uint64_t probe;
+    std::uint32_t held_count;
     Optimizers called;
     Interval held[kMaxHeld];  ///< data_wait spans that wait for the step's mode and number.
-    std::uint32_t held_count;
   };
   struct Frame {
     std::uint64_t begin;
@@ -140,6 +140,12 @@ class StepMachine {
     std::uint64_t optimizer;
     double value;
     std::int64_t step;  ///< When it was last recorded.
+  };
+  /// What is known of the optimizer at one place of known_.
+  struct Place {
+    std::uint64_t last_call;  ///< calls_of_optimizers_ at its newest.
+    LearningRate rate;
+    std::uint32_t loss_name, rate_name;  ///< 0: not interned yet.
   };
   /// The losses before one call of an optimizer that are read later.
   struct LateLosses {
@@ -179,6 +185,7 @@ class StepMachine {
   void PendingToTrain();
   [[gnu::cold]] void MergePending();
   [[gnu::cold]] void EndWithoutOptimizer(Ended how);
+  [[gnu::cold]] void EndCleared();
   void MarkPasses(std::uint64_t now);
   [[gnu::cold]] void SplitAtMark();
   [[gnu::cold]] void CloseAtPending();
@@ -211,29 +218,20 @@ class StepMachine {
   bool BeginsFit(std::uint64_t optimizer) const;
   std::uint32_t PlaceOf(std::uint64_t optimizer);
 
+  // What each step touches comes first and lies together: a step of the framework has been through
+  // the caches, so that each line more is one more that has to come from memory.
   channel::Producer* producer_;
   Capture* capture_;
   std::atomic<std::uintptr_t> owner_;  ///< Self() of the thread that steps; 0: none yet.
-  OpenStep train_, eval_, pending_;
-  OpenStep* current_;            ///< Which one time is charged to; null: none.
-  std::uint64_t last_;           ///< Charged up to here.
-  std::uint64_t last_activity_;  ///< End of the last phase.
-  std::uint64_t last_train_end_;
-  std::int64_t next_number_[3];  ///< By tt_mode.
-  Frame stack_[kMaxDepth];
+  OpenStep* current_;                  ///< Which one time is charged to; null: none.
+  std::uint64_t last_;                 ///< Charged up to here.
+  std::uint64_t last_activity_;        ///< End of the last phase.
+  std::uint64_t longest_sample_;       ///< Ticks of 20 us: no call takes longer by itself.
+  std::uint32_t calls_;
   std::uint32_t depth_;
   std::uint32_t lost_depth_;     ///< Frames past the stack's room.
   std::uint32_t machine_depth_;  ///< Frames of fetch, forward, backward, optimizer.
 
-  /// By place, which names its loss and rate: the first is `loss`. An optimizer of a later fit has
-  /// the place of the one that it follows. Id 0: that one is gone.
-  Optimizers known_;
-  std::uint64_t last_calls_[kMaxOptimizers];  ///< By place: calls_of_optimizers_ at its newest.
-  std::uint64_t calls_of_optimizers_;
-  Made made_[kMaxMade];
-  std::uint32_t made_count_;
-  Optimizers cycle_;
-  Optimizers together_;  ///< Called since the first that had none of the cycle in its step.
   bool learned_;
   bool fetches_again_;  ///< Optimizers of one step have batches of their own.
   bool explicit_;
@@ -241,51 +239,58 @@ class StepMachine {
   bool acting_;  ///< The newest root forward was that of an agent that acts.
   bool finished_;
   bool any_step_;
-  Ended last_ended_;  ///< Of the newest TRAIN step that has closed.
-
-  /// The open TRAIN step as its newest backward left it, where passes without one have followed:
-  /// if its gradients are cleared, these are the next step's.
-  OpenStep mark_;
-  std::uint64_t mark_end_;
-  bool marked_;
-
-  Owner owners_[kMaxOwners];
-  std::uint32_t owner_count_;
-  std::uint32_t forwards_, backwards_;  ///< Root forwards and backwards so far.
-
-  /// Sizes of the batches that were fetched and that no micro-step has used, the oldest first: a
-  /// loader may be some batches ahead of the training.
-  std::int64_t fetched_[kMaxFetched];
-  std::uint32_t fetched_count_;
+  bool marked_;         ///< There is a mark_.
   bool fetched_since_;  ///< A batch came since one was used.
   bool fetches_ended_;  ///< The newest fetch ended an epoch.
-
-  double loss_sum_;
+  Ended last_ended_;    ///< Of the newest TRAIN step that has closed.
+  std::uint32_t owner_count_;
+  std::uint32_t forwards_, backwards_;  ///< Root forwards and backwards so far.
+  std::uint32_t made_count_;
+  std::uint32_t fetched_count_;
   std::uint32_t loss_count_;
-  std::uint64_t late_open_;  ///< Id of those that the next call of an optimizer names; 0: none.
-  std::uint64_t late_ids_;   ///< Given so far.
-  LearningRate rates_[kMaxOptimizers];
-  LateLosses late_[kMaxLate];  ///< By id % kMaxLate.
-
-  std::uint32_t phase_names_[TT_PHASE_COUNT];
   std::uint32_t skipped_name_;
-  std::uint32_t loss_names_[kMaxOptimizers];
-  std::uint32_t rate_names_[kMaxOptimizers];
+  double loss_sum_;
+  std::uint64_t calls_of_optimizers_;
+  std::uint64_t late_open_;  ///< Id of those that the next call of an optimizer names; 0: none.
 
   std::uint64_t ticks_per_span_;  ///< The span budget: one span each so many ticks.
   std::uint64_t bucket_full_;     ///< Ticks that a full bucket holds.
   std::uint64_t bucket_;          ///< Ticks in the bucket.
   std::uint64_t bucket_time_;
-  std::uint64_t longest_sample_;  ///< Ticks of 20 us: no call takes longer by itself.
-  std::uint32_t calls_;
+  std::uint64_t last_train_end_;
+  std::int64_t next_number_[3];           ///< By tt_mode.
+  std::atomic<std::uint64_t> elsewhere_;  ///< Accounted for by other threads since a step closed.
+  std::atomic<std::int64_t> published_step_, published_train_;
+  std::atomic<std::uint8_t> published_mode_;
+  std::uint32_t phase_names_[TT_PHASE_COUNT];
+
+  Frame stack_[kMaxDepth];
+  OpenStep train_, pending_, eval_;
+
+  Owner owners_[kMaxOwners];
+  /// By place, which names its loss and rate: the first is `loss`. An optimizer of a later fit has
+  /// the place of the one that it follows. Id 0: that one is gone.
+  Optimizers known_;
+  Optimizers cycle_;
+  Optimizers together_;  ///< Called since the first that had none of the cycle in its step.
+  Place places_[kMaxOptimizers];
+  Made made_[kMaxMade];
+
+  /// The open TRAIN step as its newest backward left it, where passes without one have followed:
+  /// if its gradients are cleared, these are the next step's.
+  OpenStep mark_;
+  std::uint64_t mark_end_;
+
+  /// Sizes of the batches that were fetched and that no micro-step has used, the oldest first: a
+  /// loader may be some batches ahead of the training.
+  std::int64_t fetched_[kMaxFetched];
+
+  std::uint64_t late_ids_;     ///< Given so far.
+  LateLosses late_[kMaxLate];  ///< By id % kMaxLate.
 
   // The last reading of what the kernel counts of the thread that steps.
   CoreTime core_;
   std::uint64_t core_read_;  ///< When; 0: there is none.
-
-  std::atomic<std::uint64_t> elsewhere_;  ///< Accounted for by other threads since a step closed.
-  std::atomic<std::int64_t> published_step_, published_train_;
-  std::atomic<std::uint8_t> published_mode_;
 };
 
 }  // namespace telltale::probe

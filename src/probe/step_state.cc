@@ -3,6 +3,7 @@
 // and the records that come of them.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 
 #include "probe/capture.h"
@@ -42,8 +43,8 @@ void StepMachine::Init(channel::Producer* producer, Capture* capture) {
   const auto intern = [&](const char* text) { return producer_->Intern(text, std::strlen(text)); };
   for (int i = 0; i < TT_PHASE_COUNT; ++i) phase_names_[i] = intern(kPhaseNames[i]);
   skipped_name_ = intern("optimizer.skipped");
-  loss_names_[0] = intern("loss");
-  rate_names_[0] = intern("lr");
+  places_[0].loss_name = intern("loss");
+  places_[0].rate_name = intern("lr");
   // ns where the clock is CLOCK_MONOTONIC; for the TSC measured since the arena was made.
   const channel::ClockPair now =
       channel::ReadClockPair(static_cast<format::ClockKind>(producer_->header()->clock_kind));
@@ -62,7 +63,7 @@ void StepMachine::Init(channel::Producer* producer, Capture* capture) {
 
 // ---- time and the stack ----
 
-void StepMachine::Charge(std::uint64_t now) {
+[[gnu::hot]] void StepMachine::Charge(std::uint64_t now) {
   if (now > last_) {
     if (current_ != nullptr) {
       const std::uint8_t phase =
@@ -73,7 +74,7 @@ void StepMachine::Charge(std::uint64_t now) {
   }
 }
 
-void StepMachine::Push(tt_phase phase, std::uint64_t now) {
+[[gnu::hot]] void StepMachine::Push(tt_phase phase, std::uint64_t now) {
   if (IsMachinePhase(static_cast<std::uint8_t>(phase))) ++machine_depth_;
   if (depth_ == kMaxDepth) {
     ++lost_depth_;
@@ -82,7 +83,7 @@ void StepMachine::Push(tt_phase phase, std::uint64_t now) {
   stack_[depth_++] = {now, static_cast<std::uint8_t>(phase)};
 }
 
-bool StepMachine::Pop(tt_phase phase, std::uint64_t now) {
+[[gnu::hot]] bool StepMachine::Pop(tt_phase phase, std::uint64_t now) {
   last_activity_ = now;
   const auto wanted = static_cast<std::uint8_t>(phase);
   if (lost_depth_ > 0) {
@@ -119,7 +120,7 @@ bool StepMachine::InOptimizer() const {
 }
 
 /// Drops frames that an exception left behind: no fetch and no root forward begins inside them.
-void StepMachine::DropStale(bool whole_stack) {
+[[gnu::hot]] void StepMachine::DropStale(bool whole_stack) {
   while (depth_ > 0) {
     const std::uint8_t top = stack_[depth_ - 1].phase;
     if (top != TT_PHASE_FORWARD && (!whole_stack || top == TT_PHASE_DATA_WAIT)) return;
@@ -129,8 +130,8 @@ void StepMachine::DropStale(bool whole_stack) {
   }
 }
 
-void StepMachine::PhaseSpan(std::uint32_t name, std::uint64_t begin, std::uint64_t end,
-                            std::int64_t step, std::uint8_t mode) {
+[[gnu::hot]] void StepMachine::PhaseSpan(std::uint32_t name, std::uint64_t begin, std::uint64_t end,
+                                         std::int64_t step, std::uint8_t mode) {
   if (last_ > bucket_time_) {
     bucket_ += last_ - bucket_time_;
     if (bucket_ > bucket_full_) bucket_ = bucket_full_;
@@ -145,7 +146,7 @@ void StepMachine::PhaseSpan(std::uint32_t name, std::uint64_t begin, std::uint64
                   static_cast<std::uint8_t>(mode | TT_SPAN_PHASE << format::kCategoryShift), step);
 }
 
-void StepMachine::FlushHeld(OpenStep* step, std::int64_t number, std::uint8_t mode) {
+[[gnu::hot]] void StepMachine::FlushHeld(OpenStep* step, std::int64_t number, std::uint8_t mode) {
   for (std::uint32_t i = 0; i < step->held_count; ++i) {
     PhaseSpan(phase_names_[TT_PHASE_DATA_WAIT], step->held[i].begin, step->held[i].end, number,
               mode);
@@ -161,7 +162,7 @@ void StepMachine::PutFetched(std::int64_t size) {
   fetched_since_ = true;
 }
 
-void StepMachine::DropFetched(std::uint32_t at) {
+[[gnu::hot]] void StepMachine::DropFetched(std::uint32_t at) {
   std::copy(fetched_ + at + 1, fetched_ + fetched_count_, fetched_ + at);
   --fetched_count_;
 }
@@ -169,7 +170,7 @@ void StepMachine::DropFetched(std::uint32_t at) {
 /// The batch of a micro-step: one that was fetched, of the size that the model was called with if
 /// there is one, else the oldest. A second pass over the same batch adds nothing, and the one batch
 /// by which the loader is ahead is not its. `size` 0: not known.
-void StepMachine::TakeBatch(OpenStep* step, std::int64_t size) {
+[[gnu::hot]] void StepMachine::TakeBatch(OpenStep* step, std::int64_t size) {
   const bool another =
       step->fetched_batches == 0 || fetched_since_ || fetches_ended_ || fetched_count_ > 1;
   if (fetched_count_ > 0 && another) {
@@ -191,7 +192,7 @@ void StepMachine::TakeBatch(OpenStep* step, std::int64_t size) {
 // ---- optimizers ----
 
 /// The place of an optimizer that was called; kMaxOptimizers: there is none left.
-std::uint32_t StepMachine::PlaceOf(std::uint64_t optimizer) {
+[[gnu::hot]] std::uint32_t StepMachine::PlaceOf(std::uint64_t optimizer) {
   std::uint32_t at = 0;
   while (at < known_.count && known_.ids[at] != optimizer) ++at;
   const Made* made = FindMade(optimizer);
@@ -199,11 +200,11 @@ std::uint32_t StepMachine::PlaceOf(std::uint64_t optimizer) {
     // That of one which it follows: not called since this one was made, nor in this step.
     const std::uint64_t before = calls_of_optimizers_ - train_.optimizer_calls;
     for (std::uint32_t i = 0; i < known_.count && at == known_.count; ++i) {
-      if (last_calls_[i] <= std::min(made->calls, before)) at = i;
+      if (places_[i].last_call <= std::min(made->calls, before)) at = i;
     }
   }
   if (made != nullptr) {
-    if (at < kMaxOptimizers) rates_[at] = {};
+    if (at < kMaxOptimizers) places_[at].rate = {};
     std::copy(made + 1, static_cast<const Made*>(made_ + made_count_), made_ + (made - made_));
     --made_count_;
   }
@@ -215,27 +216,28 @@ std::uint32_t StepMachine::PlaceOf(std::uint64_t optimizer) {
 
 // ---- opening and closing ----
 
-void StepMachine::Reset(OpenStep* step, std::uint64_t now, bool by_fetch) {
-  std::memset(static_cast<void*>(step), 0, sizeof *step);
+[[gnu::hot]] void StepMachine::Reset(OpenStep* step, std::uint64_t now, bool by_fetch) {
+  // What is held is written before held_count says so.
+  std::memset(static_cast<void*>(step), 0, offsetof(OpenStep, held));
   step->open = true;
   step->by_fetch = by_fetch;
   step->begin = now;
 }
 
-void StepMachine::OpenTrain(std::uint64_t now, bool by_fetch) {
+[[gnu::hot]] void StepMachine::OpenTrain(std::uint64_t now, bool by_fetch) {
   Reset(&train_, now, by_fetch);
   train_.mode = TT_MODE_TRAIN;
   current_ = &train_;
 }
 
-void StepMachine::OpenPending(std::uint64_t now, bool by_fetch, bool train) {
+[[gnu::hot]] void StepMachine::OpenPending(std::uint64_t now, bool by_fetch, bool train) {
   Reset(&pending_, now, by_fetch);
   pending_.train = train;
   current_ = &pending_;
 }
 
 /// The pending step is the open TRAIN step from here on. REQUIRES: no TRAIN step is open.
-void StepMachine::PendingToTrain() {
+[[gnu::hot]] void StepMachine::PendingToTrain() {
   FlushHeld(&pending_, next_number_[TT_MODE_TRAIN], TT_MODE_TRAIN);
   train_ = pending_;
   train_.mode = TT_MODE_TRAIN;
@@ -275,7 +277,7 @@ void StepMachine::EvalToPending() {
 }
 
 /// The pending step turns out to be TRAIN.
-void StepMachine::ResolveTrain() {
+[[gnu::hot]] void StepMachine::ResolveTrain() {
   if (pending_.train) {
     current_ = &pending_;
   } else if (!train_.open) {
@@ -328,7 +330,7 @@ void StepMachine::CloseAtPending() {
   PendingToTrain();
 }
 
-bool StepMachine::CycleDone() const {
+[[gnu::hot]] bool StepMachine::CycleDone() const {
   if (!learned_) return false;
   for (std::uint32_t i = 0; i < cycle_.count; ++i) {
     if (!train_.called.Contains(cycle_.ids[i])) return false;
@@ -337,14 +339,14 @@ bool StepMachine::CycleDone() const {
 }
 
 /// Whether any optimizer of the cycle was called in the open TRAIN step.
-bool StepMachine::CycleBegun() const {
+[[gnu::hot]] bool StepMachine::CycleBegun() const {
   for (std::uint32_t i = 0; i < cycle_.count; ++i) {
     if (train_.called.Contains(cycle_.ids[i])) return true;
   }
   return false;
 }
 
-void StepMachine::Close(OpenStep* step, std::uint64_t end) {
+[[gnu::hot]] void StepMachine::Close(OpenStep* step, std::uint64_t end) {
   if (step->ended != Ended::kNot) {
     step->skipped = step->ended == Ended::kCleared;
     EmitLoss(0);  // Of no optimizer, which is `loss` too.
@@ -392,7 +394,7 @@ std::int64_t StepMachine::PendingNumber() const {
   return same ? next : next + 1;
 }
 
-void StepMachine::Publish() {
+[[gnu::hot]] void StepMachine::Publish() {
   std::int64_t step = published_step_.load(std::memory_order_relaxed);
   const std::int64_t before = step;
   std::uint8_t mode = published_mode_.load(std::memory_order_relaxed);
@@ -418,24 +420,24 @@ void StepMachine::Publish() {
 
 /// The losses since the last call of an optimizer are those of the one at `place`: those that were
 /// read are recorded, those that arrive later learn their name and step.
-void StepMachine::EmitLoss(std::uint32_t place) {
+[[gnu::hot]] void StepMachine::EmitLoss(std::uint32_t place) {
   if (loss_count_ == 0 && late_open_ == 0) return;
   const std::uint32_t order = std::min(place, kMaxOptimizers - 1);
-  if (loss_names_[order] == 0) {
+  if (places_[order].loss_name == 0) {
     const char text[] = {'l', 'o', 's', 's', '.', static_cast<char>('0' + order)};
-    loss_names_[order] = producer_->Intern(text, sizeof text);
+    places_[order].loss_name = producer_->Intern(text, sizeof text);
   }
   const std::int64_t step = next_number_[TT_MODE_TRAIN];
   if (late_open_ != 0) {
     LateLosses& late = late_[late_open_ % kMaxLate];
     late_open_ = 0;
-    late.name = loss_names_[order];
+    late.name = places_[order].loss_name;
     late.step = step;
     late.named = true;
     if (late.missing == 0) EmitLate(&late);
   }
   if (loss_count_ == 0) return;
-  producer_->Scalar(loss_names_[order], loss_sum_ / loss_count_, step, TT_MODE_TRAIN, last_);
+  producer_->Scalar(places_[order].loss_name, loss_sum_ / loss_count_, step, TT_MODE_TRAIN, last_);
   loss_sum_ = 0;
   loss_count_ = 0;
 }
@@ -447,18 +449,19 @@ void StepMachine::EmitLate(LateLosses* late) {
   late->id = 0;
 }
 
-void StepMachine::EmitLearningRate(std::uint32_t place, std::uint64_t optimizer, double value) {
+[[gnu::hot]] void StepMachine::EmitLearningRate(std::uint32_t place, std::uint64_t optimizer,
+                                                double value) {
   if (std::isnan(value) || place >= kMaxOptimizers) return;
   const std::int64_t step = next_number_[TT_MODE_TRAIN];
-  LearningRate& rate = rates_[place];
+  LearningRate& rate = places_[place].rate;
   const bool first = rate.optimizer != optimizer;
   if (!first && rate.value == value && step < rate.step + kRateEvery) return;
   rate = {optimizer, value, step};
-  if (rate_names_[place] == 0) {
+  if (places_[place].rate_name == 0) {
     const char text[] = {'l', 'r', '.', static_cast<char>('0' + place)};
-    rate_names_[place] = producer_->Intern(text, sizeof text);
+    places_[place].rate_name = producer_->Intern(text, sizeof text);
   }
-  producer_->Scalar(rate_names_[place], value, step, TT_MODE_TRAIN, last_);
+  producer_->Scalar(places_[place].rate_name, value, step, TT_MODE_TRAIN, last_);
 }
 
 }  // namespace telltale::probe
