@@ -23,6 +23,7 @@
 #include "torch_gradients.h"
 #include "torch_loop.h"
 #include "torch_optimizer.h"
+#include "torch_read.h"
 #include "values.h"
 #include "windows.h"
 
@@ -89,6 +90,8 @@ bool g_last_forward_trains = false;
 // A loader gave a batch since the newest forward of training.
 bool g_fetched = false;
 bool g_eval_seen = false;
+// The newest root has parameters.
+bool g_newest_is_model = false;
 
 [[gnu::hot]] void ForgetScaled() {
   Py_CLEAR(g_scaled);
@@ -227,6 +230,35 @@ tt_mode ModeOf(bool train) {
   return starts == 1;
 }
 
+enum class Gradients { kUnknown, kNone, kSome };
+
+/// Whether gradients go back through a forward's result: through any tensor in it.
+[[gnu::cold]] Gradients GradientsThrough(PyObject* result, int depth = 2) {
+  constexpr Py_ssize_t kLooked = 8;
+  if (Py_TYPE(result) == g_adapter.tensor_type) {
+    return RequiresGradient(result) ? Gradients::kSome : Gradients::kNone;
+  }
+  const bool list = PyList_Check(result) != 0;
+  if (depth == 0 || (!list && PyTuple_Check(result) == 0)) return Gradients::kUnknown;
+  Gradients through = Gradients::kUnknown;
+  for (Py_ssize_t i = 0; i < kLooked; ++i) {
+    if (i >= (list ? PyList_Size(result) : PyTuple_Size(result))) break;
+    PyObject* each = list ? PyList_GetItem(result, i) : PyTuple_GetItem(result, i);
+    Py_INCREF(each);
+    const Ref kept(each);
+    through = std::max(through, GradientsThrough(each, depth - 1));
+  }
+  return through;
+}
+
+/// What no gradient goes back through says nothing of the batch that the training learns from: a
+/// transform of all data that is made once.
+bool NeedsNoGradient(PyObject* result) {
+  if (result == nullptr || ModeEnabled()) return false;
+  const ErrorGuard guard;
+  return GradientsThrough(result) == Gradients::kNone;
+}
+
 /// A module without weights that is called by itself is no model, and no step: a metric in an
 /// evaluation, an activation that the program calls between layers. With gradients a model of the
 /// user's own may still be one that has not registered its weights.
@@ -238,9 +270,9 @@ tt_mode ModeOf(bool train) {
   const bool loss = steps && IsLossModule(module);
   const bool gradients = steps && !loss && GradEnabled();
   const bool train = gradients && IsTrueAttr(module, g_training);
+  const bool newest = steps && !loss && IsNewestRoot(module) && g_newest_is_model;
   // What such a module calls may be a model.
-  if (steps && !loss && !IsNewestRoot(module) && (!train || IsTorchsOwn(module)) &&
-      !HasParameters(module)) {
+  if (steps && !loss && !newest && (!train || IsTorchsOwn(module)) && !HasParameters(module)) {
     return CallOriginal(self, args, nargsf, kwnames);
   }
   ModuleDepth depth(thread);
@@ -271,7 +303,8 @@ tt_mode ModeOf(bool train) {
       CallAdapter(g_adapter.on_eval, module, "on_eval");
     }
   }
-  RootForwardBegins(args, count);
+  if (RootForwardBegins(args, count)) [[unlikely]]
+    g_newest_is_model = HasParameters(module);
   if (gradients) LoopForward(module);
   tt_forward_begin(mode);
   StepBorder(Border::kForward, mode);
@@ -288,7 +321,7 @@ tt_mode ModeOf(bool train) {
   thread->watching = 0;
   if (thread->root_open) {
     PhaseBorder(TT_PHASE_FORWARD, false);
-    tt_forward_end(size);
+    tt_forward_end(train && !newest && NeedsNoGradient(result) ? 0 : size);
     if (gradients && result != nullptr) LoopForwardEnded(result);
     if (mode == TT_MODE_EVAL) EvaluationForward(evaluation, tt_now());
   }
@@ -424,7 +457,7 @@ constexpr std::size_t kMaxLargestRates = 4;
 LargestRate g_largest_rates[kMaxLargestRates];
 
 /// Records the largest rate of all groups where it has changed: the probe has that of the first.
-[[gnu::cold]] void TellLargestRate(PyObject* optimizer, double largest, double first) {
+void TellLargestRate(PyObject* optimizer, double largest, double first) {
   for (LargestRate& rate : g_largest_rates) {
     if (rate.optimizer == optimizer && rate.value == largest) return;
     if (rate.optimizer != optimizer && rate.optimizer != nullptr) continue;
@@ -439,8 +472,7 @@ LargestRate g_largest_rates[kMaxLargestRates];
 /// scaler. Returns the learning rate of its first group.
 [[gnu::hot]] double BeforeOptimizer(ThreadState* thread, PyObject* optimizer) {
   if (g_backwards == 0) thread->trains = true;
-  // Of a step without its scaler, after scaler.unscale_ for example, too: what was scaled is used
-  // up.
+  // Also for a step without its scaler (after scaler.unscale_): the scaled loss is used up.
   g_scale_pending = false;
   ForgetScaled();
   if (g_optimizers_epoch != g_epoch) {

@@ -71,9 +71,23 @@ bool IsCompared(std::uint64_t index, std::uint64_t size) {
   return (index * 0x9E3779B97F4A7C15u >> 32) % every == 0;
 }
 
+/// Whether a data set's key is a number that can be read without running a program's code: an int,
+/// a tensor or a NumPy scalar.
+bool IsNumber(PyObject* key) {
+  if (PyLong_Check(key) != 0 || Py_TYPE(key) == g_adapter.tensor_type) return true;
+  // A metaclass of the program's would be asked too.
+  if (Py_TYPE(reinterpret_cast<PyObject*>(Py_TYPE(key))) != &PyType_Type) return false;
+  const Ref module(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(key)), "__module__"));
+  const bool numpys = module && PyUnicode_Check(module.get()) != 0 &&
+                      PyUnicode_CompareWithASCIIString(module.get(), "numpy") == 0;
+  DropError();
+  return numpys;
+}
+
 /// Tells on_again of one of the few items that are compared.
 void Compare(ItemsObject* items, PyObject* key, PyObject* item, std::uint64_t took) {
   ErrorGuard guard;
+  if (!IsNumber(key)) return;
   const Ref index(PyNumber_Index(key));
   const long long number = index ? PyLong_AsLongLong(index.get()) : -1;
   if (PyErr_Occurred() != nullptr) DropError();

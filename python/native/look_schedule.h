@@ -21,11 +21,12 @@ class LookSchedule {
   static constexpr std::uint64_t kOften = 1024;
   static constexpr std::uint64_t kAfterNs = 200'000'000;
 
-  /// Whether the step of this number, counted from 1, is looked at.
-  bool Due(std::uint64_t number) {
+  /// Whether the step of this number, counted from 1, is looked at. `closely`: the newest look has
+  /// met what has to be seen again soon.
+  bool Due(std::uint64_t number, bool closely = false) {
     if (number > kFirst && number % kEvery != 0) [[likely]]
       return false;
-    return number <= kOften || IsLate();
+    return number <= kOften || closely || IsLate();
   }
 
  private:

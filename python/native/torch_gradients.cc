@@ -344,7 +344,7 @@ bool AnyOptimizer() {
 }
 
 /// A parameter of the optimizer that stepped last.
-[[gnu::cold]] Held HoldNewest() {
+Held HoldNewest() {
   Watched& watched = g_watched[g_hot.newest];
   if (watched.optimizer == nullptr) return {};
   PyObject* borrowed = PyWeakref_GetObject(watched.optimizer);
@@ -537,7 +537,7 @@ PyObject* AnswerGradient(PyObject*, PyObject* args) {
 }
 
 /// Looks whether the program has used the gradients that it is about to clear.
-[[gnu::cold]] static bool WereUsed() {
+[[gnu::noinline]] static bool WereUsed() {
   const ErrorGuard guard;
   const Held now = HoldNewest();
   const bool used = g_hot.input_trains || Changed(g_at_clear, now);
@@ -634,20 +634,22 @@ void BackwardEnded() {
 
 [[gnu::hot]] bool IsNewestRoot(PyObject* module) { return Root() == module; }
 
-[[gnu::hot]] void RootForwardBegins(PyObject* const* args, std::size_t count) {
+[[gnu::hot]] bool RootForwardBegins(PyObject* const* args, std::size_t count) {
   if (g_hot.forward_awaited) {
     g_hot.forward_awaited = false;
     // An attack, or an input that is optimized, makes gradients that it does not need.
     g_hot.input_trains = count > 1 && MayLook(args[1]) && RequiresGradient(args[1]);
   }
-  if (g_hot.stepped) return;
+  if (g_hot.stepped) [[likely]]
+    return false;
   if (g_hot.waits) EndPasses();
-  if (Root() == args[0]) return;
+  if (Root() == args[0]) return false;
   const ErrorGuard guard;
   PyObject* old = g_root;
   g_root = PyWeakref_NewRef(args[0], nullptr);
   if (g_root == nullptr) DropError();
   Py_XDECREF(old);
+  return true;
 }
 
 void FetchBegins() {

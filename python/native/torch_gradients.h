@@ -2,7 +2,8 @@
 //
 // What becomes of gradients: whether a program clears them between an optimizer's step and the next
 // backward, whether it throws them away without a step, and where it uses them itself. Looks at a
-// few parameters, at the first steps and at each 16th. No reference to a tensor is kept.
+// few parameters, at the first steps, at each 16th and later once in 0.2 s (look_schedule.h). No
+// reference to a tensor is kept.
 //
 // Everything here runs with the GIL held, leaves no exception, and keeps a pending one.
 #pragma once
@@ -34,9 +35,10 @@ void GradientsAreCleared(PyObject* owner);
 
 void BackwardBegins();
 void BackwardEnded();
-/// A root's forward begins, with these arguments: the module first.
-void RootForwardBegins(PyObject* const* args, std::size_t count);
-/// Whether it is the root that was called last.
+/// A root's forward begins, with these arguments: the module first. Returns whether the newest root
+/// is another than before.
+bool RootForwardBegins(PyObject* const* args, std::size_t count);
+/// Whether it is the root that was called last, of those before the first step of an optimizer.
 bool IsNewestRoot(PyObject* module);
 /// A batch is about to be fetched.
 void FetchBegins();

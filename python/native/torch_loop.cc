@@ -14,8 +14,9 @@ namespace telltale::native {
 namespace {
 
 struct Looks {
-  PyObject* on_mode = nullptr;           ///< (root, optimizer) it trains a root that has run
-  PyObject* on_parameters = nullptr;     ///< (optimizer) it is about to step
+  PyObject* on_mode = nullptr;        ///< (root, optimizer) it trains a root that has run -> True:
+                                      ///< in eval mode
+  PyObject* on_parameters = nullptr;  ///< (optimizer) it is about to step
   PyObject* on_loss_function = nullptr;  ///< (tensor, scaled: bool) a backward begins
   PyObject* on_backward = nullptr;       ///< () likewise
   PyObject* on_not_finite = nullptr;     ///< (tensor) a backward begins from a NaN or Inf
@@ -28,7 +29,7 @@ Looks g_looks;
 
 /// Of the forwards some in a row are looked at, then none for a while: of several in a step each is
 /// met.
-constexpr std::uint64_t kGraphsInARow = 4;
+constexpr std::uint8_t kGraphsInARow = 4;
 constexpr std::uint64_t kGraphsEveryNs = 200'000'000;
 /// Marks go with their graph, at its backward; some graphs wait until others have had theirs.
 constexpr std::uint8_t kMarkedBackwards = 32;
@@ -44,20 +45,24 @@ PyObject* None() {
   return Py_None;
 }
 
-/// Calls a callback of the adapter, outside of torch.compile. What it took is ours.
-[[gnu::cold]] void Call(PyObject* callback, const char* where,
+/// Calls a callback of the adapter, outside of torch.compile. What it took is ours. Returns whether
+/// it gave True.
+[[gnu::cold]] bool Call(PyObject* callback, const char* where,
                         const std::array<PyObject*, 4>& arguments) {
-  if (callback == nullptr) return;
+  if (callback == nullptr) return false;
   const ErrorGuard guard;
-  if (ModeEnabled()) return;
+  if (ModeEnabled()) return false;
   const OwnTime own;
+  bool gave_true = false;
   {
     const OutsideCompiler outside;
     const Ref result(PyObject_CallFunctionObjArgs(callback, arguments[0], arguments[1],
                                                   arguments[2], arguments[3], nullptr));
+    gave_true = result.get() == Py_True;
     if (!result) DisableByException(where);
   }
   own.Account();
+  return gave_true;
 }
 
 // ---- modes ----
@@ -75,10 +80,13 @@ struct alignas(64) Hot {
   std::uint64_t optimizer_steps = 0, backwards = 0, retained = 0;
   std::uint64_t loss_due = 0;  ///< From when on a loss is looked at whatever its number.
   LookSchedule mode_looks;
+  std::uint64_t graphs_due = 0;
   bool mode_due = true;
-  std::uint8_t marked = 0;  ///< Backwards that may still be of a graph that was looked at.
-  std::uint64_t graphs_left = 0, graphs_due = 0;
+  bool met_eval = false;         ///< The newest look at modes met a root in eval mode.
+  std::uint8_t marked = 0;       ///< Backwards that may still be of a graph that was looked at.
+  std::uint8_t graphs_left = 0;  ///< Of kGraphsInARow.
 };
+static_assert(sizeof(Hot) == 64);
 Hot g_hot;
 
 void ForgetCandidates() {
@@ -90,12 +98,14 @@ void ForgetCandidates() {
 }
 
 [[gnu::cold]] void TellModes(PyObject* optimizer) {
+  g_hot.met_eval = false;
   for (std::size_t i = 0; i < g_hot.candidates; ++i) {
     PyObject* root = PyWeakref_GetObject(g_candidates[i].root);
     if (!g_candidates[i].backward || root == nullptr || root == Py_None) continue;
     Py_INCREF(root);
     const Ref kept(root);
-    Call(g_looks.on_mode, "on_mode", {root, optimizer, nullptr, nullptr});
+    const bool evaluates = Call(g_looks.on_mode, "on_mode", {root, optimizer, nullptr, nullptr});
+    g_hot.met_eval = g_hot.met_eval || evaluates;
   }
 }
 
@@ -224,8 +234,8 @@ PyObject* ConfigureLoop(PyObject*, PyObject*, PyObject* kwargs) {
   Call(g_looks.on_graph, "on_graph", {result, nullptr, nullptr, nullptr});
 }
 
-/// A backward begins of a graph that may have marks of ours. Of one without a compiled backward
-/// finds nothing.
+/// A backward begins, maybe of a graph that has marks of ours. Of a graph without marks a compiled
+/// backward finds nothing of ours.
 [[gnu::cold]] static void MarkedBackward() {
   --g_hot.marked;
   if (g_looks.on_compiled_backward != nullptr && CompilesBackward()) {
@@ -291,7 +301,7 @@ void LoopEvalLoss(PyObject* called, PyObject* input, PyObject* target) {
     TellModes(optimizer);
     ForgetCandidates();
   }
-  g_hot.mode_due = g_hot.mode_looks.Due(++g_hot.optimizer_steps);
+  g_hot.mode_due = g_hot.mode_looks.Due(++g_hot.optimizer_steps, g_hot.met_eval);
 }
 
 void LoopSchedule(const CallArguments& call) {

@@ -266,12 +266,11 @@ LearningRates LearningRatesOf(PyObject* optimizer) {
   const Ref groups(GroupsOf(optimizer));
   if (!groups) return rates;
   rates.first = RateOfGroup(PyList_GetItem(groups.get(), 0));
-  if (PyList_Size(groups.get()) < 2) [[likely]]
-    return rates;
-  // A subclass's number may be asked by the user's code, which may shorten the list.
-  for (Py_ssize_t i = 0; i < PyList_Size(groups.get()); ++i) {
+  // Reading a rate may run the user's code, which may shorten the list.
+  if (PyList_Size(groups.get()) > 1) rates.largest = rates.first;
+  for (Py_ssize_t i = 1; i < PyList_Size(groups.get()); ++i) {
     const double rate = RateOfGroup(PyList_GetItem(groups.get(), i));
-    if (!(rates.largest >= rate)) rates.largest = rate;
+    if (std::isnan(rates.largest) || rate > rates.largest) rates.largest = rate;
   }
   return rates;
 }

@@ -121,6 +121,29 @@ train(Data(same), epochs=3, batch_size=4, num_workers=2)
     assert len({values[0] for values in digests.values()}) == len(digests)
 
 
+def test_keys_that_are_objects_of_the_program_are_not_asked_for_their_index(telltale):
+    run = telltale.python(
+        COSTS
+        + """
+asked = []
+class Key:
+    def __init__(self, i): self.i = i
+    def __index__(self):
+        asked.append(self.i)
+        return self.i
+def make(key):
+    time.sleep(0.001)
+    return torch.arange(8) + key.i
+train(Data(make), epochs=2, batch_size=4, sampler=[Key(i) for i in range(32)])
+print("asked", asked)
+train(Data(lambda i: (time.sleep(0.001), torch.arange(8) + i)[1]), epochs=2, batch_size=4, sampler=torch.arange(32))
+"""
+    ).assert_clean()
+    assert "asked []" in run.out
+    # Those of a tensor are numbers.
+    assert len(run.events("dataloader.item")) >= 8
+
+
 def test_items_that_are_random_differ(telltale):
     run = telltale.python(
         COSTS

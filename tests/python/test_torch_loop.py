@@ -180,6 +180,40 @@ for i in range(64):
     assert facts["active"] == {"Dropout": 1} and facts["inactive"] == {} and facts["frozen"] == 1
 
 
+def test_looks_at_modes_of_a_long_training_come_by_time(telltale):
+    """On each 16th step at first, later seldom while the model is in train mode, closely where a look met eval mode."""
+    run = telltale.python(
+        PRELUDE
+        + """
+import time
+from telltale.adapters.torch import loop_mode
+from telltale._native import probe
+steps, looks = [0], []
+def on_mode(root, optimizer):
+    looks.append(steps[0])
+    return loop_mode.on_mode(root, optimizer)
+probe.configure_loop(on_mode=on_mode)
+def train(count):
+    for _ in range(count):
+        opt.zero_grad(); F.cross_entropy(net(x), y).backward(); opt.step()
+        steps[0] += 1
+begin = time.monotonic()
+train(1024)
+print("early", len(looks)); looks.clear()
+begin = time.monotonic()
+train(512)
+print("late", len(looks), time.monotonic() - begin)
+time.sleep(0.25); net.eval(); looks.clear(); train(33)
+print("eval", len(looks))
+"""
+    ).assert_clean()
+    printed = {line.split()[0]: line.split()[1:] for line in run.out.splitlines()}
+    assert 70 <= int(printed["early"][0]) <= 80
+    late, seconds = int(printed["late"][0]), float(printed["late"][1])
+    assert late <= 2 + seconds / 0.2  # Of 32 steps that are due by number.
+    assert int(printed["eval"][0]) >= 2
+
+
 # ---- parameters ----
 
 

@@ -48,6 +48,34 @@ step()
     assert not kept["graph"] and not kept["data_set"] and kept["bound"] is None
 
 
+@pytest.mark.parametrize(
+    "more, each",
+    [
+        # All rows of one array.
+        ("rows = torch.ones(20_000, 200); kept.extend(rows)", 800),
+        ("rows = torch.ones(20_000, 200).numpy(); kept.extend(rows)", 800),
+        ("rows = torch.ones(20_000, 200); kept.extend({'x': row, 'y': 1} for row in rows)", 800),
+        # Two of its rows keep all of it.
+        ("rows = torch.ones(64, 100_000); kept.extend(rows[:2])", 12_800_000),
+        # Each has the elements of a thousand, and all have the memory of one.
+        ("kept.extend(mask.expand(1000, 1_000_000) for _ in range(2))", 200_000),
+    ],
+)
+def test_entries_that_keep_memory_together_share_it(telltale, more, each):
+    run = telltale.python(
+        LOOP
+        + f"""
+kept, other = [], []
+mask = torch.ones(1_000_000)
+steps_until(lambda: memory._looks)
+for _ in range(10): {more}; other.append(torch.ones(2_000_000))
+step()
+"""
+    ).assert_clean()
+    kept = next(each for each in newest(run)["containers"] if each["name"] == "kept")
+    assert 0.9 * each <= kept["bytes_each"] <= 1.5 * each + 400
+
+
 def test_memory_that_does_not_grow_is_looked_at_once(telltale):
     run = telltale.python(LOOP + "steps_until(lambda: memory._looks); step()").assert_clean()
     assert len(run.events("memory.held")) == 1

@@ -533,7 +533,8 @@ net, metric, activation, outer = nn.Linear(4, 3), Accuracy(), nn.ReLU(), Outer()
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
 x, y = torch.randn(8, 4), torch.zeros(8, dtype=torch.long)
 for _ in range(5):
-    opt.zero_grad(); nn.functional.cross_entropy(net(x), y).backward(); opt.step()
+    scores = net(x); metric(scores.detach(), y)
+    opt.zero_grad(); nn.functional.cross_entropy(scores, y).backward(); opt.step()
 net.eval(); metric.eval(); outer.eval()
 for _ in range(4):
     activation(x.repeat(9, 1))
@@ -544,3 +545,25 @@ with torch.no_grad(): metric(outer(net, x), y)
     # Metrics and activations make no step, and what calls a model is none.
     assert len(run.steps()) == 5
     assert [row["batch_size"] for row in run.steps("EVAL")] == [8] * 5
+
+
+def test_a_transform_of_all_data_is_no_batch(telltale):
+    run = telltale.python(
+        """
+import torch, torch.nn as nn
+class Normalize(nn.Module):
+    def forward(self, x): return (x - x.mean(0)) / x.std(0), x.std(0)
+class Blocks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = [nn.Linear(4, 4)]
+    def forward(self, x): return self.blocks[0](x)
+net, late, normalize = nn.Linear(4, 3), Blocks(), Normalize()
+opt = torch.optim.SGD([*net.parameters(), *late.blocks[0].parameters()], lr=0.1)
+data, _ = normalize(torch.randn(64, 4))
+for i in range(8):
+    opt.zero_grad(); net(late(data[8 * i : 8 * i + 8])).sum().backward(); opt.step()
+"""
+    ).assert_clean()
+    # One whose layers are not registered is a model: gradients go back through it.
+    assert [row["batch_size"] for row in run.steps()] == [8] * 8

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from layout import HERE, ONE_THREAD, PYTHONS, REPO, Input
+from running import end_group
 
 Rows = list[dict[str, Any]]
 FIELDS = ("steps", "losses", "learning rates", "modes", "batch sizes")
@@ -32,21 +33,30 @@ def run_twin(one: Input) -> dict[str, Any]:
         command = [str(PYTHONS[one.python]), str(HERE / "twin.py"), str(work), *one.command[1:]]
         command += ["--json", str(counts), "--patch", str(one.twin.get("patch", "torch"))]
         env = {name: value for name, value in os.environ.items() if not name.startswith("TELLTALE_")}
-        try:
-            done = subprocess.run(
+        # A file, and not a pipe: workers that outlive their program would keep it open.
+        with (
+            open(Path(folder) / "stderr", "wb+") as stderr,
+            subprocess.Popen(
                 command,
                 cwd=work,
                 env={**env, **ONE_THREAD, **one.env},
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=one.timeout_s,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise TwinError(f"took above {one.timeout_s:.0f} s") from error
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                start_new_session=True,
+            ) as process,
+        ):
+            try:
+                process.wait(one.timeout_s)
+            except subprocess.TimeoutExpired as error:
+                raise TwinError(f"took above {one.timeout_s:.0f} s") from error
+            finally:
+                end_group(process)
+            stderr.seek(0)
+            text = stderr.read().decode(errors="replace")
         if not counts.is_file():
-            lines = done.stderr.strip().splitlines() or ["no word"]
-            raise TwinError(f"exit code {done.returncode}: {lines[-1][:200]}")
+            lines = text.strip().splitlines() or ["no word"]
+            raise TwinError(f"exit code {process.returncode}: {lines[-1][:200]}")
         document: dict[str, Any] = json.loads(counts.read_text(encoding="utf-8"))
         return document
 

@@ -148,15 +148,13 @@ class Runner:
             try:
                 ran.exit = process.wait(one.timeout_s)
             except subprocess.TimeoutExpired:
-                _end(process)
                 # A program that hangs is ended by its user, and the verdict is read then.
                 if one.kind != "hang":
                     ran.problem = f"took above {one.timeout_s:.0f} s"
-            except BaseException:
-                # Ctrl-C reaches us alone: the program has a session of its own.
-                _end(process)
-                raise
-            ran.seconds = time.monotonic() - begun
+            finally:
+                ran.seconds = time.monotonic() - begun
+                # Ctrl-C reaches us alone: the program has a session of its own, and so have workers that outlive it.
+                end_group(process)
             for file, name in ((stdout, "stdout"), (stderr, "stderr")):
                 file.seek(0)
                 setattr(ran, name, file.read().decode(errors="replace"))
@@ -199,7 +197,7 @@ class Runner:
         )
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end_group(process: subprocess.Popen[bytes]) -> None:
     """As Ctrl-C does, and by force where that does not help. The group is ours: start_new_session."""
     for number, patience in ((signal.SIGINT, 20), (signal.SIGTERM, 10), (signal.SIGKILL, 10)):
         try:

@@ -36,7 +36,9 @@ class Counts:
         self.evaluations: list[int] = []  # samples of each forward of a root outside of training
         self.modes: list[bool] = []  # `training` of the roots that were called since the newest update
         self.data_wait_s = 0.0
-        self.undecided = False  # the newest forward was in eval mode, with gradients
+        self.undecided: int | None = (
+            None  # samples of the newest forward, where it was in eval mode, with gradients
+        )
         self.gc_s = 0.0
         self.between_epochs_s = (
             0.0  # from the end of a pass, or its last batch of Keras, until the next batch is asked for
@@ -134,9 +136,9 @@ def patch_torch(counts: Counts) -> None:
         if isinstance(root, (list, tuple)) and len(root) == 1:
             root = root[0]
         # The newest pass was in eval mode, and this is its backward: it was no evaluation.
-        if counts.undecided:
-            counts.evaluations.pop()
-            counts.undecided = False
+        if counts.undecided is not None:
+            counts.called.append(counts.evaluations.pop())
+            counts.undecided = None
         single = isinstance(root, torch.Tensor) and root.numel() == 1
         counts.losses.append(float(root.detach()) if single else None)
         # A model and a guide, or real and made samples, are called with the same batch: it counts once.
@@ -149,13 +151,13 @@ def patch_torch(counts: Counts) -> None:
 
     def of_call(module: Any, *args: Any, **kwargs: Any) -> Callable[[], None]:
         size = first_size([args, kwargs], torch)
-        # A model in eval mode is called too where something beside its weights is fitted (an explanation).
-        if torch.is_grad_enabled():
-            counts.called.append(size)
         gradients = torch.is_grad_enabled()
-        if not (gradients and module.training):
+        if gradients and module.training:
+            counts.called.append(size)
+        else:
             counts.evaluations.append(size)
-        counts.undecided = gradients and not module.training
+        # A model in eval mode is called too where something beside its weights is fitted (an explanation).
+        counts.undecided = size if gradients and not module.training else None
         counts.modes.append(bool(module.training))
         return nothing
 

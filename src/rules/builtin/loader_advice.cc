@@ -298,6 +298,24 @@ void AdviseStartUps(const LoaderCase& of, LoaderAdvice* out) {
   out->saved_ns = SureSavingNs(of, forecast);
 }
 
+void AdviseNoWorkers(const LoaderCase& of, const LoaderForecast& without, LoaderAdvice* out) {
+  out->advice = fmt::format("Set num_workers=0 in the DataLoader: {}.", Expected(of, without));
+  out->evidence["forecast_workers"] = 0;
+  out->evidence["forecast_step_ms"] = Rounded(without.step_ns / 1e6);
+  out->saved_ns = SureSavingNs(of, without);
+  out->evidence["forecast_error_ms"] = Rounded(without.error_ns / 1e6);
+}
+
+/// The forecast without workers, where a step is shorter then than with those that there are, and
+/// than with more.
+std::optional<LoaderForecast> BetterAlone(const LoaderCase& of) {
+  const LoaderForecast without = ForecastLoader(of.load, 0);
+  const LoaderForecast more = BestForecast(of.load, of.workers + 1);
+  const bool better = Gains(of.load, without) && without.step_ns <= more.step_ns;
+  if (!better || KeptResults(of)) return std::nullopt;
+  return without;
+}
+
 void AdviseSlowWorkers(const LoaderCase& of, LoaderAdvice* out) {
   const double compute_ns = std::max(1.0, of.load.compute_ns);
   out->cause =
@@ -310,9 +328,21 @@ void AdviseSlowWorkers(const LoaderCase& of, LoaderAdvice* out) {
     out->cause += fmt::format(" {} workers share {} {}: fewer workers make as many batches.",
                               of.workers, of.cores, of.cores == 1 ? "core" : "cores");
   }
-  out->explained_ns =
-      std::clamp((of.fetch_ns / of.workers - of.load.compute_ns) * of.steps, 0.0, of.wait_ns);
-  AdviseBatches(of, of.workers + 1, out);
+  const double slower_ns = of.fetch_ns / of.workers - of.load.compute_ns;
+  out->explained_ns = std::clamp(slower_ns * of.steps, 0.0, of.wait_ns);
+  const std::optional<LoaderForecast> alone = BetterAlone(of);
+  if (!alone) {
+    AdviseBatches(of, of.workers + 1, out);
+    return;
+  }
+  if (of.load.hand_over_ns > 0) {
+    out->cause +=
+        fmt::format(" A step waits {} ms for its batch, for its way from the worker costs {} ms.",
+                    Millis(of.load.step_ns - of.load.compute_ns), Millis(of.load.hand_over_ns));
+  }
+  out->explained_ns = std::clamp((slower_ns + of.load.hand_over_ns) * of.steps, 0.0, of.wait_ns);
+  AdviseNoWorkers(of, *alone, out);
+  if (MayBeCheaper(of)) out->advice += fmt::format(" {}", CureText(of));
 }
 
 /// A few batches take far longer than most: what they take beyond those is a good part of the wait.
@@ -357,11 +387,7 @@ bool AdviseHandOver(const LoaderCase& of, LoaderAdvice* out) {
   const LoaderForecast without = ForecastLoader(of.load, 0);
   out->gains = Gains(of.load, without);
   if (out->gains) {
-    out->advice = fmt::format("Set num_workers=0 in the DataLoader: {}.", Expected(of, without));
-    out->evidence["forecast_workers"] = 0;
-    out->evidence["forecast_step_ms"] = Rounded(without.step_ns / 1e6);
-    out->saved_ns = SureSavingNs(of, without);
-    out->evidence["forecast_error_ms"] = Rounded(without.error_ns / 1e6);
+    AdviseNoWorkers(of, without, out);
   } else {
     out->advice =
         "No number of workers is sure to gain anything: larger batches, of few large tensors, are "

@@ -41,6 +41,8 @@ constexpr ParameterDesc kParameters[] = {
 constexpr double kMiB = 1048576;
 /// Pixels alone are told of a figure; it has more.
 constexpr double kFiguresExplain = 0.3;
+/// Entries that measure so many times the growth keep memory together: what one takes is not known.
+constexpr double kMostMeasured = 1.5;
 constexpr double kFewestFigures = 4;
 /// A graph is looked at in part.
 constexpr double kGraphsExplain = 0.2;
@@ -422,10 +424,12 @@ class MemoryGrowth final : public Rule {
     const double all = held.bound >= 0   ? held.bound
                        : held.length > 0 ? std::max(held.length, held.entries)
                                          : -1;
-    const double full = processes * all * held.bytes_each;
+    const double more = held.entries - held.first;
+    const bool measured = processes * held.grown() <= kMostMeasured * growth.bytes;
+    const double each = measured ? held.bytes_each : growth.bytes / (processes * more);
+    const double full = processes * all * each;
     const bool fits =
-        all >= 0 &&
-        (node.total <= 0 || full - processes * held.entries * held.bytes_each < node.left() / 2);
+        all >= 0 && (node.total <= 0 || full - processes * held.entries * each < node.left() / 2);
     // Who has set a bound wants it filled.
     if (held.bound >= 0 && fits) return {};
     Finding finding;
@@ -443,22 +447,33 @@ class MemoryGrowth final : public Rule {
     const std::string owner =
         held.data_set ? "the data set keeps its items" : "the program keeps objects";
     finding.message = fmt::format("{} in {}{}", owner, whose, held.name);
+    std::string size;
+    if (measured) {
+      size = fmt::format(", each with {}{}",
+                         held.holds.empty() ? "" : fmt::format("a {} of ", held.holds),
+                         Bytes(held.bytes_each));
+    } else {
+      // Memory grows in any case; that these entries hold it is not sure.
+      const bool urgent = finding.severity == Severity::kHigh;
+      finding.severity = std::min(finding.severity, urgent ? Severity::kMedium : Severity::kLow);
+      size = "; how much of the growth they hold is not known";
+    }
     finding.cause = fmt::format(
-        "It grew by {}. The {} `{}` had {:.0f} entries at the first look and has {:.0f} now, each "
-        "with {}{}.{}",
-        growth.Words(), held.type, held.name, held.first, held.entries,
-        held.holds.empty() ? "" : fmt::format("a {} of ", held.holds), Bytes(held.bytes_each), end);
+        "It grew by {}. The {} `{}` had {:.0f} entries at the first look and has {:.0f} now{}.{}",
+        growth.Words(), held.type, held.name, held.first, held.entries, size, end);
     finding.advice = held.data_set
                          ? "Bound the cache (keep only a part of the items: with shuffled samples "
                            "a functools.lru_cache rarely hits), keep each item smaller (the file's "
                            "bytes, uint8 instead of float32), or cache on disk (np.memmap)."
                          : "Keep from each step only what is needed later: numbers (.item()), "
                            "copies of small tensors, or a deque with maxlen.";
-    finding.confidence = 0.9;
+    finding.confidence = measured ? 0.9 : 0.6;
     finding.evidence["held_by"] = held.name;
     finding.evidence["entries"] = held.entries;
-    finding.evidence["bytes_each"] = Rounded(held.bytes_each);
-    finding.evidence["held_bytes"] = Rounded(processes * held.grown());
+    if (measured) {
+      finding.evidence["bytes_each"] = Rounded(held.bytes_each);
+      finding.evidence["held_bytes"] = Rounded(processes * held.grown());
+    }
     return finding;
   }
 
@@ -729,7 +744,9 @@ const RuleDesc kMemoryGrowthDesc{
         "to no file) at the newest look − at the first. From least_mib on, what accounts for it is "
         "named: open figures (at least 4 more, in two looks, whose pixels are 30 % of the growth); "
         "a list or dict, (entries − entries at the first look) × bytes of one ≥ `explained` × "
-        "growth; marked graphs that still exist and had no backward (at least 8, and of the "
+        "growth (one severity less where that is above 1.5 × growth: its entries keep memory "
+        "together, and how much is not known); marked graphs that still exist and had no backward "
+        "(at least 8, and of the "
         "earlier half at least half the share of the later) and that have saved a fifth of the "
         "growth. Medium from leak_mib, of a cache of the data set from cache_mib, or from "
         "limit_percent of the memory; high where it will not fit, or the end is less than 10 min "

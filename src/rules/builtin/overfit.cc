@@ -12,7 +12,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "rules/builtin/loss_course.h"
@@ -39,6 +41,48 @@ constexpr ParameterDesc kParameters[] = {
 /// in a row: a single one is noisy.
 constexpr double kRisen = 0.05;
 constexpr std::int64_t kRisenInRow = 3;
+/// Of many evaluations on a level the lowest is about so many standard deviations below the others,
+constexpr double kLowestSigmas = 2;
+/// and their mean has risen where it is so many of its own standard deviations above that.
+constexpr double kRisenSigmas = 3;
+/// Evaluations that are looked at: the newest, and the fewest since the best, or of all.
+constexpr std::size_t kMostLooked = 64;
+constexpr std::size_t kLeastSince = 6;
+constexpr std::size_t kLeastLooked = 10;
+/// Newest ones whose mean is compared: half of those since the best, within these.
+constexpr std::size_t kLeastNewest = 3, kMostNewest = 8;
+
+/// Standard deviation of one evaluation, from how much more or less than usual each differs from
+/// the one before: a course that rises or falls evenly has none.
+double NoiseOf(std::span<const double> values) {
+  const auto count = static_cast<double>(values.size() - 1);
+  const double usual = (values.back() - values.front()) / count;
+  double squares = 0;
+  for (std::size_t i = 1; i < values.size(); ++i) {
+    const double more = values[i] - values[i - 1] - usual;
+    squares += more * more;
+  }
+  // A difference has the noise of two evaluations.
+  return std::sqrt(squares / (count - 1) / 2);
+}
+
+/// Whether the newest of these evaluations lie further above the best than their noise explains,
+/// `since` of which are from the best on. True where there are too few to tell.
+bool IsBeyondNoise(std::span<const double> values, std::size_t since, double best) {
+  since = std::min(since, values.size());
+  double noise = 0;
+  if (since >= kLeastSince) {
+    noise = NoiseOf(values.last(since));
+  } else if (values.size() >= kLeastLooked) {
+    noise = NoiseOf(values.last(kLeastLooked));
+  }
+  const std::size_t newest =
+      std::min(std::clamp(since / 2, kLeastNewest, kMostNewest), values.size());
+  double sum = 0;
+  for (const double each : values.last(newest)) sum += each;
+  const auto count = static_cast<double>(newest);
+  return sum / count - best > (kLowestSigmas + kRisenSigmas / std::sqrt(count)) * noise;
+}
 
 class Overfit final : public Rule {
  public:
@@ -86,8 +130,10 @@ class Overfit final : public Rule {
     std::int64_t bad_in_row = 0;
     std::int64_t good_in_row = 0;
     std::int64_t risen_in_row = 0;
-    CoursePoint first_bad;  ///< Of those in a row.
-    CoursePoint best;       ///< Lowest validation loss.
+    CoursePoint first_bad;       ///< Of those in a row.
+    CoursePoint best;            ///< Lowest validation loss.
+    std::vector<double> losses;  ///< The newest validation losses,
+    std::size_t since_best = 0;  ///< so many of them from the best on.
     double best_worked_s = 0;
     CoursePoint newest;
   };
@@ -116,6 +162,8 @@ class Overfit final : public Rule {
     process->course.Restart();
     process->points = process->bad_in_row = process->good_in_row = process->risen_in_row = 0;
     process->best = process->newest = {};
+    process->losses.clear();
+    process->since_best = 0;
   }
 
   void OnPoint(Process* process, const CoursePoint& point, Reporter* reporter) {
@@ -126,8 +174,12 @@ class Overfit final : public Rule {
     if (process->points++ == 0 || point.validation < process->best.validation) {
       process->best = point;
       process->best_worked_s = process->worked_s;
+      process->since_best = 0;
     }
-    process->risen_in_row = Rise(*process) > kRisen ? process->risen_in_row + 1 : 0;
+    ++process->since_best;
+    process->losses.push_back(point.validation);
+    if (process->losses.size() > kMostLooked) process->losses.erase(process->losses.begin());
+    process->risen_in_row = HasRisen(*process) ? process->risen_in_row + 1 : 0;
     const bool converged = point.validation >= 0 && point.validation < converged_below_;
     const bool bad = !converged && Gap(point) > threshold_;
     if (bad && process->bad_in_row == 0) process->first_bad = point;
@@ -152,6 +204,11 @@ class Overfit final : public Rule {
   static double Rise(const Process& process) {
     const double best = process.best.validation;
     return best > 0 ? process.newest.validation / best - 1 : 0;
+  }
+
+  static bool HasRisen(const Process& process) {
+    return Rise(process) > kRisen &&
+           IsBeyondNoise(process.losses, process.since_best, process.best.validation);
   }
 
   static double Gap(const CoursePoint& point) {
@@ -203,8 +260,9 @@ class Overfit final : public Rule {
                : "lower the learning rate");
     } else {
       incident.cause = fmt::format(
-          "The validation loss is {}, the training loss {}; the validation loss has not risen yet.",
-          Figure(now.validation), Figure(now.train));
+          "The validation loss is {}, the training loss {}; the validation loss {}.",
+          Figure(now.validation), Figure(now.train),
+          rise > kRisen ? "has risen by no more than its evaluations differ" : "has not risen yet");
       incident.advice =
           "Go on while the validation loss falls; to close the gap add weight decay, dropout, "
           "augmentation or data.";
@@ -247,13 +305,16 @@ const RuleDesc kOverfitDesc{
         "first metric that is a loss, of the last evaluation set and of the training data. Bad "
         "where (v − t) / t > ratio_threshold, for t > 0, from start_step on, unless 0 ≤ v < "
         "converged_below. Open after patience points in a row, over after as many that are not. "
-        "Info while v is within 5 % of its lowest, a gap that is common in healthy trainings; "
-        "medium after 3 evaluations in a row above that, high where it is 50 % above. Cost "
+        "Info while v is within 5 % of its lowest, a gap that is common in healthy trainings, or "
+        "where the mean of the newest k evaluations (half of those since the lowest, 3 to 8) is "
+        "within (2 + 3 / √k) σ of it, σ = standard deviation of the differences between those "
+        "since the lowest, less their mean, / √2 (of the newest 10 where fewer than 6 have "
+        "followed; 0 where there are not so many); medium after 3 evaluations in a row "
+        "above that, high where it is 50 % above. Cost "
         "= time of the TRAIN steps, less waits for data, since v was lowest, where it has risen "
-        "by more than 5 %: the assumption is that its model is the one to keep. Another fit of the "
+        "so: the assumption is that its model is the one to keep. Another fit of the "
         "process (the next fold: a new optimizer, and a training loss back above the middle "
-        "between "
-        "its start and its best) begins anew.",
+        "between its start and its best) begins anew.",
     .how_to_fix =
         "Stop where the validation loss is lowest and keep that model. Then: more data or "
         "augmentation, weight decay, dropout, a smaller model; of boosting a smaller max_depth, "

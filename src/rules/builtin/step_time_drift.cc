@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "base/json.h"
+#include "rules/builtin/event_data.h"
+#include "rules/builtin/held_facts.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
@@ -27,6 +29,8 @@ namespace {
 constexpr ParameterDesc kParameters[] = {
     {"low_percent", 20, "%", "Growth since the begin, below it nothing."},
     {"medium_percent", 50, "%", "Growth from which the finding is medium."},
+    {"medium_lost_percent", 15, "%",
+     "Share of the time of all steps that was lost, from which it is medium too."},
     {"high_percent", 100, "%", "Growth from which it is high."},
     {"min_tau", 0.7, "", "Share of the pairs of cells that grew, less those that fell."},
     {"min_steps", 200, "steps", "Steps before anything is said."},
@@ -37,6 +41,8 @@ constexpr std::size_t kFirstCell = 20;  ///< Steps of a cell at first; pairs are
 constexpr std::size_t kCells = 32;
 constexpr std::size_t kMinCells = 8;
 constexpr double kMinMemoryGrowth = 1.1;
+/// Of its entries at the first look: a container that has so many more may make steps longer.
+constexpr double kMinEntriesGrowth = 1.2;
 /// Of the growth: cells that differ by less are of one level.
 constexpr double kApart = 0.05;
 
@@ -62,6 +68,7 @@ class StepTimeDrift final : public Rule {
   explicit StepTimeDrift(const Parameters& p)
       : low_(p.Get("low_percent") / 100),
         medium_(p.Get("medium_percent") / 100),
+        medium_lost_(p.Get("medium_lost_percent") / 100),
         high_(p.Get("high_percent") / 100),
         min_tau_(p.Get("min_tau")),
         min_steps_(static_cast<double>(p.GetInt("min_steps"))) {}
@@ -82,6 +89,8 @@ class StepTimeDrift final : public Rule {
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
         processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
+      } else if (event->kind == "memory.held") {
+        OnHeld(*event);
       }
     }
   }
@@ -100,11 +109,34 @@ class StepTimeDrift final : public Rule {
   struct Process : TrainingProcess {
     std::int64_t seen = 0;
     double rss = 0;
+    std::vector<HeldFacts::Container> held;  ///< Containers of the program at the newest look.
+    HeldFacts::Container grown;  ///< Of them the one that grew most and still grows; no name: none.
     std::size_t cell_steps = kFirstCell;
     std::vector<Step> steps;  ///< Of the cell that comes in.
     Cell cell;
     std::vector<Cell> cells;
   };
+
+  void OnHeld(const format::EventRow& event) {
+    const auto data = ParseJson(event.data);
+    if (!data.is_object() || FlagIn(data, "worker")) return;
+    const HeldFacts facts = HeldFacts::Of(data);
+    for (auto& [key, process] : processes_) {
+      if (process.pid != event.pid || process.writer != writer_) continue;
+      process.grown = {};
+      for (const HeldFacts::Container& each : facts.containers) {
+        // What a data set keeps makes fetches longer, and has its own words.
+        if (each.data_set || each.entries < kMinEntriesGrowth * std::max(1.0, each.first)) continue;
+        const auto before = std::find_if(process.held.begin(), process.held.end(),
+                                         [&](const auto& old) { return old.name == each.name; });
+        if (before != process.held.end() && before->entries >= each.entries) continue;
+        if (each.entries - each.first > process.grown.entries - process.grown.first) {
+          process.grown = each;
+        }
+      }
+      process.held = facts.containers;
+    }
+  }
 
   void OnStep(const format::StepRow& row, Reporter* reporter) {
     if (row.duration_ns <= 0) return;
@@ -181,6 +213,7 @@ class StepTimeDrift final : public Rule {
     double per_step = 0;
     double growth = 0;
     double lost_ns = 0;
+    double all_ns = 0;  ///< Of all steps.
   };
 
   static Trend TrendOf(const std::vector<Cell>& cells) {
@@ -208,6 +241,7 @@ class StepTimeDrift final : public Rule {
     trend.growth = trend.begin > 0 ? trend.now / trend.begin - 1 : 0;
     for (std::size_t i = 0; i < n; ++i) {
       trend.lost_ns += std::max(0.0, times[i] - trend.begin) * cells[i].steps;
+      trend.all_ns += times[i] * cells[i].steps;
     }
     return trend;
   }
@@ -232,6 +266,16 @@ class StepTimeDrift final : public Rule {
     reporter->Report(process->incident);
   }
 
+  static std::string WhatToDoWith(const HeldFacts::Container& grown) {
+    return fmt::format("See what each step does with `{}`: {} ", grown.name,
+                       grown.type == "deque"
+                           ? "an entry in the middle of a deque takes longer to reach the longer "
+                             "the deque is, so draw samples from a ring buffer (a list of fixed "
+                             "length, or an array)."
+                           : "where a step goes through all entries, keep a running sum or only "
+                             "the newest of them.");
+  }
+
   void Describe(Process* process, const Trend& trend) {
     Incident& incident = process->incident;
     const Cell& first = process->cells.front();
@@ -239,9 +283,10 @@ class StepTimeDrift final : public Rule {
     incident.last_step = last.last_step;
     incident.end_ns = std::max(incident.start_ns, last.end_ns);
     incident.cost_seconds = trend.lost_ns / 1e9;
-    const Severity severity = trend.growth >= high_     ? Severity::kHigh
-                              : trend.growth >= medium_ ? Severity::kMedium
-                                                        : Severity::kLow;
+    const bool medium = trend.growth >= medium_ || trend.lost_ns >= medium_lost_ * trend.all_ns;
+    const Severity severity = trend.growth >= high_ ? Severity::kHigh
+                              : medium              ? Severity::kMedium
+                                                    : Severity::kLow;
     incident.severity = std::max(incident.severity, severity);
     incident.message =
         fmt::format("Steps take {} % longer than at first", Figure(100 * trend.growth));
@@ -255,13 +300,18 @@ class StepTimeDrift final : public Rule {
     }
     const double part = sum > 0 ? grown[widest] / sum : 0;
     const bool memory = first.rss > 0 && last.rss > kMinMemoryGrowth * first.rss;
+    const bool listed = part >= 0.8 && widest == kOther && !process->grown.name.empty();
     const std::string where =
         widest == kOther ? std::string("outside data wait, forward, backward and optimizer")
                          : fmt::format("in {}", kPhaseNames[widest]);
     if (part >= 0.8) {
       incident.cause = fmt::format(
-          "A step took {} ms at first and takes {} ms now, {} ms more each 1000 steps, {}{}.",
+          "A step took {} ms at first and takes {} ms now, {} ms more each 1000 steps, {}{}{}.",
           Millis(trend.begin), Millis(trend.now), Millis(1000 * trend.per_step), where,
+          listed ? fmt::format("; the {} `{}` grew from {:.0f} to {:.0f} entries meanwhile",
+                               process->grown.type, process->grown.name, process->grown.first,
+                               process->grown.entries)
+                 : std::string(),
           memory ? fmt::format("; the memory of the process grew from {} to {} MB meanwhile",
                                Figure(first.rss / 1e6), Figure(last.rss / 1e6))
                  : std::string());
@@ -273,7 +323,8 @@ class StepTimeDrift final : public Rule {
           "Look at what the loader does more of with time: a cache or list that grows, a file that "
           "is read from its begin for each sample.";
     } else if (widest == kOther || memory) {
-      incident.advice =
+      incident.advice = listed ? WhatToDoWith(process->grown) : std::string();
+      incident.advice +=
           "Look for a list, history or log that grows and is gone through in each step; keep "
           "loss.item() and not the loss, which holds its graph.";
     } else {
@@ -292,6 +343,13 @@ class StepTimeDrift final : public Rule {
     evidence["steps_per_cell"] = process->cell_steps;
     evidence["phase"] = kPhaseNames[widest];
     evidence["phase_part"] = Rounded(part);
+    evidence["lost_part"] = Rounded(trend.all_ns > 0 ? trend.lost_ns / trend.all_ns : 0);
+    if (listed) {
+      evidence["container"] = process->grown.name;
+      evidence["container_type"] = process->grown.type;
+      evidence["first_entries"] = process->grown.first;
+      evidence["entries"] = process->grown.entries;
+    }
     if (first.rss > 0 && last.rss > 0) {
       evidence["first_rss_bytes"] = first.rss;
       evidence["rss_bytes"] = last.rss;
@@ -308,6 +366,7 @@ class StepTimeDrift final : public Rule {
 
   const double low_;
   const double medium_;
+  const double medium_lost_;
   const double high_;
   const double min_tau_;
   const double min_steps_;
@@ -326,16 +385,16 @@ const RuleDesc kStepTimeDriftDesc{
         "time = duration − waits for other ranks of a TRAIN step, the first ten apart; where batch "
         "sizes are known, of a batch of the first size. Cells of 20 steps, each the median; of 32 "
         "cells each two become one. τ = Kendall's, of time over the cells, where those that differ "
-        "by "
-        "less than 5 % of the growth are equal; growth = median of the last quarter / median of "
-        "the "
-        "first − 1. Told from 8 cells and min_steps on where τ ≥ "
-        "min_tau, the median of all slopes is above 0, and growth ≥ low_percent: low, medium from "
-        "medium_percent, high from high_percent. A step to a new level has a τ of at most 0.5 and "
-        "is "
-        "none. A cause is named where one phase makes 80 % of the growth. Over where growth or τ "
-        "is below half of its threshold, and where its process ends. Cost = Σ (time − median of "
-        "the first quarter).",
+        "by less than 5 % of the growth are equal; growth = median of the last quarter / median of "
+        "the first − 1; lost = Σ (time − median of the first quarter). Told from 8 cells and "
+        "min_steps on where τ ≥ min_tau, the median of all slopes is above 0, and growth ≥ "
+        "low_percent: low, medium from medium_percent or where lost ≥ medium_lost_percent of Σ "
+        "time, high from high_percent. A step to a new level has a τ of at most 0.5 and is none. A "
+        "cause is named where one phase makes 80 % of the growth; where the time grew outside the "
+        "four phases, also the list, dict or deque of the program that has grown most, by a fifth "
+        "at least, and still grows (event `memory.held`). Over where growth or τ is below half of "
+        "its threshold, and "
+        "where its process ends. Cost = lost.",
     .how_to_fix =
         "Look for what grows: a list that is gone through in each step, losses that are kept with "
         "their graph, a hidden state that is not detached, a log file that is read again, inputs "

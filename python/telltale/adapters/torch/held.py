@@ -27,6 +27,9 @@ _FEW = 16
 # Entries that stand for all, the newest; parts of one entry.
 _SAMPLED = 4
 _PARTS = 8
+# Of so many newest ones it is seen which keep memory together.
+_COMPARED = 64
+_POINTER = 8
 # Arrays below this are not told.
 _LEAST_ARRAY = 16 << 20
 # An array's checksum is that of so many pieces of this size.
@@ -92,28 +95,91 @@ def _mapped(array: Any) -> bool:
     return False
 
 
-def _tensor_bytes(tensor: Any) -> int:
-    """What it keeps of main memory: the storage that it is a view of. Memory that processes share is not counted."""
-    if tensor.device.type != "cpu" or tensor.is_sparse:
-        return 0
-    storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
-    return 0 if storage.is_shared() else int(storage.nbytes())
+def _storage_of(tensor: Any) -> Any:
+    return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
 
 
-def bytes_of(value: Any, depth: int = 2) -> int:
-    """About how much memory a value keeps."""
+def _base_of(array: Any) -> Any:
+    """The array that owns its memory, as far as one does."""
+    return array.base if array.base is not None and _is_array(type(array.base)) else array
+
+
+def _memory_of(value: Any) -> int | None:
+    """Which memory a tensor or an array keeps, of the many that may be parts of one; None for anything else."""
     kind = type(value)
     if _is_tensor(kind):
-        return 200 + _tensor_bytes(value)
+        local = value.device.type == "cpu" and not value.is_sparse
+        return int(_storage_of(value).data_ptr()) if local else None
+    return id(_base_of(value)) if _is_array(kind) else None
+
+
+class _Keepers:
+    """Which memory of the tensors and arrays in a container's entries is kept by how many of them: entries that are
+    rows of one array keep its memory together.
+    """
+
+    def __init__(self, entries: list[Any]) -> None:
+        self._entries = len(entries)
+        self._count: collections.Counter[int] = collections.Counter()
+        for entry in entries:
+            self._count.update({memory for memory in map(_memory_of, _parts_of(entry)) if memory})
+
+    def share(self, value: Any, whole: int, part: int) -> int:
+        """What one entry keeps of `whole` bytes, of which `part` are its own."""
+        keepers = self._count[_memory_of(value) or 0]
+        if keepers <= 1:
+            return whole
+        together = whole // keepers
+        # Where all keep it there may be many more of them; but parts that overlap are not each their own.
+        return min(part, together) if keepers == self._entries else min(whole, max(part, together))
+
+
+_NO_KEEPERS = _Keepers([])
+
+
+def _tensor_bytes(tensor: Any, keepers: _Keepers) -> int:
+    """What it keeps of main memory: the storage that it is a view of, shared among the entries that keep it. Memory
+    that processes share is not counted.
+    """
+    if tensor.device.type != "cpu" or tensor.is_sparse:
+        return 0
+    storage = _storage_of(tensor)
+    if storage.is_shared():
+        return 0
+    return keepers.share(tensor, int(storage.nbytes()), int(tensor.numel() * tensor.element_size()))
+
+
+def _array_bytes(array: Any, keepers: _Keepers) -> int:
+    return keepers.share(array, int(_base_of(array).nbytes), int(array.nbytes))
+
+
+def _parts_of(entry: Any) -> list[Any]:
+    """An entry, or the first values of a tuple, list, dict or object."""
+    kind = type(entry)
+    if kind in (tuple, list):
+        return list(itertools.islice(entry, _PARTS))
+    values = (
+        entry
+        if kind is dict
+        else None
+        if kind.__module__ in ("torch", "numpy", "builtins")
+        else _attributes(entry)
+    )
+    return [entry] if values is None else list(itertools.islice(values.values(), _PARTS))
+
+
+def bytes_of(value: Any, depth: int = 2, keepers: _Keepers = _NO_KEEPERS) -> int:
+    """About how much memory a value keeps. `keepers`: of those that keep memory together with it."""
+    kind = type(value)
+    if _is_tensor(kind):
+        return 200 + _tensor_bytes(value, keepers)
     if _is_array(kind):
-        base = value if value.base is None else value.base
-        whole = base.nbytes if _is_array(type(base)) else value.nbytes
-        return 112 + (0 if _mapped(value) else int(whole))
+        return 112 + (0 if _mapped(value) else _array_bytes(value, keepers))
     if kind in (str, bytes, bytearray, int, float, complex, bool, type(None)):
         return sys.getsizeof(value)
     if depth > 0 and kind in (tuple, list, dict, collections.OrderedDict):
         parts = list(itertools.islice(value.values() if isinstance(value, dict) else value, _PARTS))
-        inner = sum(bytes_of(part, depth - 1) for part in parts)
+        inner = sum(bytes_of(part, depth - 1, keepers) for part in parts)
         return sys.getsizeof(value) + (inner * len(value) // len(parts) if parts else 0)
     if kind.__module__.startswith("PIL."):
         width, height = value.size
@@ -121,7 +187,7 @@ def bytes_of(value: Any, depth: int = 2) -> int:
     attributes = _attributes(value)
     if depth > 0 and attributes:
         parts = list(itertools.islice(attributes.values(), _PARTS))
-        return 64 + sum(bytes_of(part, depth - 1) for part in parts)
+        return 64 + sum(bytes_of(part, depth - 1, keepers) for part in parts)
     return object.__sizeof__(value)
 
 
@@ -133,14 +199,14 @@ def _attributes(value: Any) -> dict[str, Any] | None:
     return found if type(found) is dict else None
 
 
-def _newest(container: Any) -> list[Any]:
+def _newest(container: Any, most: int = _SAMPLED) -> list[Any]:
     """The newest entries, of a set any."""
     if isinstance(container, dict):
         # Without a look-up, which may ask a key of the user's.
-        return [value for _, value in itertools.islice(reversed(container.items()), _SAMPLED)]
+        return [value for _, value in itertools.islice(reversed(container.items()), most)]
     if isinstance(container, set):
-        return list(itertools.islice(container, _SAMPLED))
-    return list(itertools.islice(reversed(container), _SAMPLED))
+        return list(itertools.islice(container, most))
+    return list(itertools.islice(reversed(container), most))
 
 
 def _results(cache: Any) -> Any:
@@ -160,7 +226,12 @@ def measure(told: Container, container: Any) -> None:
     entries = _newest(container)
     if not entries:
         return
-    told.bytes_each = sum(map(bytes_of, entries)) // len(entries)
+    compared = _newest(container, _COMPARED)
+    keepers = _Keepers(compared)
+    # One object that is put in again and again is kept once.
+    same = collections.Counter(map(id, compared))
+    sizes = [max(_POINTER, bytes_of(entry, keepers=keepers) // same[id(entry)]) for entry in entries]
+    told.bytes_each = sum(sizes) // len(sizes)
     kinds = {type(entry).__name__ for entry in entries}
     told.holds = kinds.pop() if len(kinds) == 1 else ""
     parts = entries + [

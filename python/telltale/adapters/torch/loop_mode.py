@@ -82,19 +82,27 @@ def _facts(root: Any, known: _Known) -> dict[str, Any]:
     }
 
 
-def on_mode(outer: Any, optimizer: Any) -> None:
-    """An optimizer is about to step behind a forward with gradients, and a backward, of this root."""
-    global _told
+def on_mode(outer: Any, optimizer: Any) -> bool:
+    """An optimizer is about to step behind a forward with gradients, and a backward, of this root. True: the root was
+    in eval mode when it was looked at, so that the next look should come soon.
+    """
     if _told >= _MAX_EVENTS:
-        return
+        return False
     root = modules.unwrap(outer)
     known = _known.get(id(root))
     if known is None or known.root() is not root:
         for key in [key for key, old in _known.items() if old.root() is None]:
             del _known[key]
         known = _known[id(root)] = _Known(root)
+    _look(known, root, optimizer)
+    return bool(known.state) and not known.state[0]
+
+
+def _look(known: _Known, root: Any, optimizer: Any) -> None:
+    global _told
     known.looks += 1
-    if len(known.parts) > _LONG and known.looks % _SELDOM != 1:
+    seldom = len(known.parts) > _LONG and known.state[:1] == (True,)
+    if seldom and known.looks % _SELDOM != 1:
         return
     if known.looks % _RENEW == 1:
         known.renew(root)
