@@ -130,6 +130,7 @@ class Overfit final : public Rule {
     std::int64_t bad_in_row = 0;
     std::int64_t good_in_row = 0;
     std::int64_t risen_in_row = 0;
+    bool risen = false;
     CoursePoint first_bad;       ///< Of those in a row.
     CoursePoint best;            ///< Lowest validation loss.
     std::vector<double> losses;  ///< The newest validation losses,
@@ -161,6 +162,7 @@ class Overfit final : public Rule {
     End(process, reporter);
     process->course.Restart();
     process->points = process->bad_in_row = process->good_in_row = process->risen_in_row = 0;
+    process->risen = false;
     process->best = process->newest = {};
     process->losses.clear();
     process->since_best = 0;
@@ -179,7 +181,12 @@ class Overfit final : public Rule {
     ++process->since_best;
     process->losses.push_back(point.validation);
     if (process->losses.size() > kMostLooked) process->losses.erase(process->losses.begin());
-    process->risen_in_row = HasRisen(*process) ? process->risen_in_row + 1 : 0;
+    const bool beyond =
+        IsBeyondNoise(process->losses, process->since_best, process->best.validation);
+    process->risen_in_row = beyond && Rise(*process) > kRisen ? process->risen_in_row + 1 : 0;
+    // Until a lower one comes, or the later ones show that it was noise.
+    const bool best = process->since_best == 1;
+    process->risen = !best && beyond && (process->risen || process->risen_in_row >= kRisenInRow);
     const bool converged = point.validation >= 0 && point.validation < converged_below_;
     const bool bad = !converged && Gap(point) > threshold_;
     if (bad && process->bad_in_row == 0) process->first_bad = point;
@@ -194,7 +201,7 @@ class Overfit final : public Rule {
     if (!process->open) {
       if (process->bad_in_row < patience_) return;
       processes_.Open(process, process->first_bad.step, process->first_bad.ns);
-      process->incident.severity = Severity::kInfo;  // It only ever rises.
+      process->incident.severity = Severity::kInfo;
     }
     Describe(process);
     reporter->Report(process->incident);
@@ -204,11 +211,6 @@ class Overfit final : public Rule {
   static double Rise(const Process& process) {
     const double best = process.best.validation;
     return best > 0 ? process.newest.validation / best - 1 : 0;
-  }
-
-  static bool HasRisen(const Process& process) {
-    return Rise(process) > kRisen &&
-           IsBeyondNoise(process.losses, process.since_best, process.best.validation);
   }
 
   static double Gap(const CoursePoint& point) {
@@ -232,13 +234,14 @@ class Overfit final : public Rule {
     const CoursePoint& now = process->newest;
     const CoursePoint& best = process->best;
     const double rise = Rise(*process);
-    const bool risen = process->risen_in_row >= kRisenInRow;
+    const bool risen = process->risen;
     const double gap = Gap(now);
     incident.last_step = std::max(incident.first_step, now.step);
     incident.end_ns = std::max(incident.start_ns, now.ns);
-    incident.severity = std::max(incident.severity, !risen       ? Severity::kInfo
-                                                    : rise > 0.5 ? Severity::kHigh
-                                                                 : Severity::kMedium);
+    // It rises as long as the loss is above its best.
+    incident.severity =
+        !risen ? Severity::kInfo
+               : std::max(incident.severity, rise > 0.5 ? Severity::kHigh : Severity::kMedium);
     // A training loss near 0 makes any share of it.
     incident.message =
         gap < 0    ? fmt::format("Validation loss {} % below training loss", Plain(-100 * gap))
@@ -310,7 +313,7 @@ const RuleDesc kOverfitDesc{
         "within (2 + 3 / √k) σ of it, σ = standard deviation of the differences between those "
         "since the lowest, less their mean, / √2 (of the newest 10 where fewer than 6 have "
         "followed; 0 where there are not so many); medium after 3 evaluations in a row "
-        "above that, high where it is 50 % above. Cost "
+        "above that, high where it is 50 % above, until one is lower than all before. Cost "
         "= time of the TRAIN steps, less waits for data, since v was lowest, where it has risen "
         "so: the assumption is that its model is the one to keep. Another fit of the "
         "process (the next fold: a new optimizer, and a training loss back above the middle "
