@@ -230,20 +230,24 @@ tt_mode ModeOf(bool train) {
   return starts == 1;
 }
 
-enum class Gradients { kUnknown, kNone, kSome };
+enum class Gradients { kNone, kUnknown, kSome };
 
-/// Whether gradients go back through a forward's result: through any tensor in it.
-[[gnu::cold]] Gradients GradientsThrough(PyObject* result, int depth = 2) {
+/// Whether gradients go back through a value: through any tensor in it.
+[[gnu::cold]] Gradients GradientsThrough(PyObject* value, int depth = 2) {
   constexpr Py_ssize_t kLooked = 8;
-  if (Py_TYPE(result) == g_adapter.tensor_type) {
-    return RequiresGradient(result) ? Gradients::kSome : Gradients::kNone;
+  if (Py_TYPE(value) == g_adapter.tensor_type) {
+    return RequiresGradient(value) ? Gradients::kSome : Gradients::kNone;
   }
-  const bool list = PyList_Check(result) != 0;
-  if (depth == 0 || (!list && PyTuple_Check(result) == 0)) return Gradients::kUnknown;
-  Gradients through = Gradients::kUnknown;
+  if (value == Py_None || PyFloat_Check(value) || PyLong_Check(value) || PyUnicode_Check(value)) {
+    return Gradients::kNone;
+  }
+  const bool list = PyList_Check(value) != 0;
+  if (depth == 0 || (!list && PyTuple_Check(value) == 0)) return Gradients::kUnknown;
+  const Py_ssize_t size = list ? PyList_Size(value) : PyTuple_Size(value);
+  Gradients through = size == 0 || size > kLooked ? Gradients::kUnknown : Gradients::kNone;
   for (Py_ssize_t i = 0; i < kLooked; ++i) {
-    if (i >= (list ? PyList_Size(result) : PyTuple_Size(result))) break;
-    PyObject* each = list ? PyList_GetItem(result, i) : PyTuple_GetItem(result, i);
+    if (i >= (list ? PyList_Size(value) : PyTuple_Size(value))) break;
+    PyObject* each = list ? PyList_GetItem(value, i) : PyTuple_GetItem(value, i);
     Py_INCREF(each);
     const Ref kept(each);
     through = std::max(through, GradientsThrough(each, depth - 1));
@@ -251,12 +255,25 @@ enum class Gradients { kUnknown, kNone, kSome };
   return through;
 }
 
-/// What no gradient goes back through says nothing of the batch that the training learns from: a
-/// transform of all data that is made once.
-bool NeedsNoGradient(PyObject* result) {
-  if (result == nullptr || ModeEnabled()) return false;
+/// A module without parameters whose result no gradient goes back through says nothing of the batch
+/// that the training learns from: a transform of all data that is made once.
+bool TellsNoBatch(PyObject* module, PyObject* result) {
+  if (result == nullptr || ModeEnabled() || HasParameters(module)) return false;
   const ErrorGuard guard;
   return GradientsThrough(result) == Gradients::kNone;
+}
+
+/// Whether gradients begin in a module that has no parameters: its weights are not registered.
+[[gnu::cold]] bool HasOwnWeights(const CallArguments& call, PyObject* result) {
+  if (result == nullptr || ModeEnabled()) return false;
+  const ErrorGuard guard;
+  if (GradientsThrough(result) != Gradients::kSome) return false;
+  const std::size_t named =
+      call.kwnames == nullptr ? 0 : static_cast<std::size_t>(PyTuple_Size(call.kwnames));
+  for (std::size_t i = 1; i < ArgCount(call.nargsf) + named; ++i) {
+    if (GradientsThrough(call.args[i]) == Gradients::kSome) return false;
+  }
+  return true;
 }
 
 /// A module without weights that is called by itself is no model, and no step: a metric in an
@@ -303,7 +320,8 @@ bool NeedsNoGradient(PyObject* result) {
       CallAdapter(g_adapter.on_eval, module, "on_eval");
     }
   }
-  if (RootForwardBegins(args, count)) [[unlikely]]
+  const bool another = RootForwardBegins(args, count);
+  if (another) [[unlikely]]
     g_newest_is_model = HasParameters(module);
   if (gradients) LoopForward(module);
   tt_forward_begin(mode);
@@ -321,7 +339,9 @@ bool NeedsNoGradient(PyObject* result) {
   thread->watching = 0;
   if (thread->root_open) {
     PhaseBorder(TT_PHASE_FORWARD, false);
-    tt_forward_end(train && !newest && NeedsNoGradient(result) ? 0 : size);
+    tt_forward_end(train && !newest && TellsNoBatch(module, result) ? 0 : size);
+    if (another && !g_newest_is_model) [[unlikely]]
+      g_newest_is_model = HasOwnWeights({args, nargsf, kwnames}, result);
     if (gradients && result != nullptr) LoopForwardEnded(result);
     if (mode == TT_MODE_EVAL) EvaluationForward(evaluation, tt_now());
   }

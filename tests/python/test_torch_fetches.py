@@ -170,11 +170,14 @@ class Thing: pass
 def make(i):
     time.sleep(0.001)
     return Thing()
-train(Data(make), batch_size=4, collate_fn=lambda batch: torch.zeros(4, 8))
+train(Data(make, 33), batch_size=4, collate_fn=lambda batch: torch.zeros(4, 8))
 """
     ).assert_clean()
-    events = run.events("dataloader.item")
-    assert events and all(event["facts"]["digest"] is None for event in events)
+    facts = [event["facts"] for event in run.events("dataloader.item")]
+    without_form = [each for each in facts if each["of"] == 33]
+    assert without_form and all(each["digest"] is None for each in without_form)
+    # A cheap item may have waited for a core.
+    assert all(each["duration_ns"] >= 200_000 for each in facts if each["of"] == 32)
 
 
 @pytest.mark.parametrize(

@@ -567,3 +567,39 @@ for i in range(8):
     ).assert_clean()
     # One whose layers are not registered is a model: gradients go back through it.
     assert [row["batch_size"] for row in run.steps()] == [8] * 8
+
+
+def test_a_frozen_part_tells_the_batch_and_not_what_follows_it(telltale):
+    run = telltale.python(
+        """
+import torch, torch.nn as nn
+backbone, head = nn.Linear(4, 6), nn.Linear(2, 3)
+for p in backbone.parameters(): p.requires_grad_(False)
+opt = torch.optim.SGD(head.parameters(), lr=0.1)
+for i in range(8):
+    tokens = backbone(torch.randn(8, 4)).reshape(-1, 2)
+    opt.zero_grad(); head(tokens).sum().backward(); opt.step()
+"""
+    ).assert_clean()
+    assert [row["batch_size"] for row in run.steps()] == [8] * 8
+
+
+def test_a_model_whose_layers_are_not_registered_is_evaluated(telltale):
+    run = telltale.python(
+        """
+import torch, torch.nn as nn
+class Blocks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = [nn.Linear(4, 4), nn.Linear(4, 3)]
+    def forward(self, x): return self.blocks[1](self.blocks[0](x))
+net = Blocks()
+opt = torch.optim.SGD([p for block in net.blocks for p in block.parameters()], lr=0.1)
+for i in range(8):
+    opt.zero_grad(); net(torch.randn(8, 4)).sum().backward(); opt.step()
+net.eval()
+with torch.no_grad():
+    for _ in range(3): net(torch.randn(5, 4))
+"""
+    ).assert_clean()
+    assert [row["batch_size"] for row in run.steps("EVAL")] == [5] * 3

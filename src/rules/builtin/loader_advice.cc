@@ -309,7 +309,13 @@ void AdviseNoWorkers(const LoaderCase& of, const LoaderForecast& without, Loader
 /// The forecast without workers, where a step is shorter then than with those that there are, and
 /// than with more.
 std::optional<LoaderForecast> BetterAlone(const LoaderCase& of) {
-  const LoaderForecast without = ForecastLoader(of.load, 0);
+  LoaderLoad alone = of.load;
+  // One after the other: the long fetches cost what they take.
+  const double longer = of.fetch_ns > 0 ? std::max(1.0, of.fetch_mean_ns / of.fetch_ns) : 1;
+  alone.fetch_wait_ns *= longer;
+  alone.fetch_cpu_ns *= longer;
+  alone.fetch_delay_ns *= longer;
+  const LoaderForecast without = ForecastLoader(alone, 0);
   const LoaderForecast more = BestForecast(of.load, of.workers + 1);
   const bool better = Gains(of.load, without) && without.step_ns <= more.step_ns;
   if (!better || KeptResults(of)) return std::nullopt;
@@ -337,7 +343,7 @@ void AdviseSlowWorkers(const LoaderCase& of, LoaderAdvice* out) {
   }
   if (of.load.hand_over_ns > 0) {
     out->cause +=
-        fmt::format(" A step waits {} ms for its batch, for its way from the worker costs {} ms.",
+        fmt::format(" A step waits {} ms for its batch; {} ms of that is its way from the worker.",
                     Millis(of.load.step_ns - of.load.compute_ns), Millis(of.load.hand_over_ns));
   }
   out->explained_ns = std::clamp((slower_ns + of.load.hand_over_ns) * of.steps, 0.0, of.wait_ns);

@@ -407,12 +407,18 @@ class MemoryGrowth final : public Rule {
   /// `whose`: empty, or "each worker's ".
   std::optional<Finding> Container(const HeldFacts& facts, const Growth& growth, const Node& node,
                                    const std::string& whose, double processes = 1) const {
+    // One whose entries fit what memory grew comes before one that measures more.
+    const auto fits = [&](const HeldFacts::Container& each) {
+      return processes * each.grown() <= kMostMeasured * growth.bytes;
+    };
     const HeldFacts::Container* held = nullptr;
     for (const HeldFacts::Container& each : facts.containers) {
-      if (each.graph) continue;
-      if (held == nullptr || each.grown() > held->grown()) held = &each;
+      if (each.graph || processes * each.grown() < explained_ * growth.bytes) continue;
+      const bool better = held == nullptr || fits(each) > fits(*held) ||
+                          (fits(each) == fits(*held) && each.grown() > held->grown());
+      if (better) held = &each;
     }
-    if (held != nullptr && processes * held->grown() >= explained_ * growth.bytes) {
+    if (held != nullptr) {
       return Entries(*held, growth, node, whose, processes);
     }
     return {};
@@ -421,16 +427,17 @@ class MemoryGrowth final : public Rule {
   std::optional<Finding> Entries(const HeldFacts::Container& held, const Growth& growth,
                                  const Node& node, const std::string& whose,
                                  double processes) const {
-    const double all = held.bound >= 0   ? held.bound
+    const bool measured = processes * held.grown() <= kMostMeasured * growth.bytes;
+    // Who has set a bound wants it filled.
+    if (!measured && held.bound >= 0) return {};
+    const double all = !measured         ? -1
+                       : held.bound >= 0 ? held.bound
                        : held.length > 0 ? std::max(held.length, held.entries)
                                          : -1;
-    const double more = held.entries - held.first;
-    const bool measured = processes * held.grown() <= kMostMeasured * growth.bytes;
-    const double each = measured ? held.bytes_each : growth.bytes / (processes * more);
-    const double full = processes * all * each;
+    const double full = processes * all * held.bytes_each;
     const bool fits =
-        all >= 0 && (node.total <= 0 || full - processes * held.entries * each < node.left() / 2);
-    // Who has set a bound wants it filled.
+        all >= 0 &&
+        (node.total <= 0 || full - processes * held.entries * held.bytes_each < node.left() / 2);
     if (held.bound >= 0 && fits) return {};
     Finding finding;
     finding.severity = Grade(growth.bytes, held.data_set ? cache_ : leak_, node);
@@ -446,7 +453,8 @@ class MemoryGrowth final : public Rule {
     }
     const std::string owner =
         held.data_set ? "the data set keeps its items" : "the program keeps objects";
-    finding.message = fmt::format("{} in {}{}", owner, whose, held.name);
+    finding.message =
+        fmt::format("{}{} in {}{}", measured ? "" : "perhaps ", owner, whose, held.name);
     std::string size;
     if (measured) {
       size = fmt::format(", each with {}{}",

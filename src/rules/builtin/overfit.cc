@@ -41,47 +41,46 @@ constexpr ParameterDesc kParameters[] = {
 /// in a row: a single one is noisy.
 constexpr double kRisen = 0.05;
 constexpr std::int64_t kRisenInRow = 3;
-/// Of many evaluations on a level the lowest is about so many standard deviations below the others,
-constexpr double kLowestSigmas = 2;
-/// and their mean has risen where it is so many of its own standard deviations above that.
-constexpr double kRisenSigmas = 3;
-/// Evaluations that are looked at: the newest, and the fewest since the best, or of all.
-constexpr std::size_t kMostLooked = 64;
-constexpr std::size_t kLeastSince = 6;
-constexpr std::size_t kLeastLooked = 10;
+/// So long a rise lasts until the validation loss is within this of its best again.
+constexpr double kRisenNoMore = kRisen / 2;
+/// The mean of the newest evaluations has risen where it is so many of its own standard deviations
+/// above the level of which the best is the lowest; no more where it is below so much of that.
+constexpr double kRisenSigmas = 3, kStaysRisen = 0.8;
+/// Evaluations that are looked at: the newest; the fewest since the best, else those around it.
+constexpr std::size_t kMostLooked = 64, kLeastSince = 6, kAround = 16;
+/// Differences that tell how large the noise is.
+constexpr int kLeastDifferences = 4;
 /// Newest ones whose mean is compared: half of those since the best, within these.
 constexpr std::size_t kLeastNewest = 3, kMostNewest = 8;
 
-/// Standard deviation of one evaluation, from how much more or less than usual each differs from
-/// the one before: a course that rises or falls evenly has none.
-double NoiseOf(std::span<const double> values) {
-  const auto count = static_cast<double>(values.size() - 1);
-  const double usual = (values.back() - values.front()) / count;
+/// Standard deviation of one evaluation: from how much the loss rises on its way down to the best,
+/// and falls on its way up from it. On a level half of the differences do, by √2 of it; a smooth
+/// course has none. `since`: so many of the values are from the best on. 0: there are too few.
+double NoiseOf(std::span<const double> values, std::size_t since) {
+  const std::size_t best = values.size() - since;
   double squares = 0;
+  int count = 0;
   for (std::size_t i = 1; i < values.size(); ++i) {
-    const double more = values[i] - values[i - 1] - usual;
-    squares += more * more;
+    // The way into the best, and out of it, is as long as it is because it is the best.
+    if (i == best || i == best + 1) continue;
+    const double more = values[i] - values[i - 1];
+    const double against = std::max(0.0, i < best ? more : -more);
+    squares += against * against;
+    ++count;
   }
-  // A difference has the noise of two evaluations.
-  return std::sqrt(squares / (count - 1) / 2);
+  return count < kLeastDifferences ? 0 : std::sqrt(squares / count);
 }
 
-/// Whether the newest of these evaluations lie further above the best than their noise explains,
-/// `since` of which are from the best on. True where there are too few to tell.
-bool IsBeyondNoise(std::span<const double> values, std::size_t since, double best) {
+/// By how much the mean of the newest evaluations must lie above the best, so that the noise of
+/// single ones does not explain it. `all`: evaluations so far, of which the best is the lowest.
+double NoiseAbove(std::span<const double> values, std::size_t since, double all,
+                  std::size_t newest) {
   since = std::min(since, values.size());
-  double noise = 0;
-  if (since >= kLeastSince) {
-    noise = NoiseOf(values.last(since));
-  } else if (values.size() >= kLeastLooked) {
-    noise = NoiseOf(values.last(kLeastLooked));
-  }
-  const std::size_t newest =
-      std::min(std::clamp(since / 2, kLeastNewest, kMostNewest), values.size());
-  double sum = 0;
-  for (const double each : values.last(newest)) sum += each;
-  const auto count = static_cast<double>(newest);
-  return sum / count - best > (kLowestSigmas + kRisenSigmas / std::sqrt(count)) * noise;
+  const std::size_t looked = since >= kLeastSince ? since : std::min(kAround, values.size());
+  // The lowest of so many normal ones is about so many standard deviations below their mean.
+  const double lowest = std::max(2.0, std::sqrt(2 * std::log(std::max(1.0, all))));
+  return (lowest + kRisenSigmas / std::sqrt(static_cast<double>(newest))) *
+         NoiseOf(values.last(looked), since);
 }
 
 class Overfit final : public Rule {
@@ -181,12 +180,10 @@ class Overfit final : public Rule {
     ++process->since_best;
     process->losses.push_back(point.validation);
     if (process->losses.size() > kMostLooked) process->losses.erase(process->losses.begin());
-    const bool beyond =
-        IsBeyondNoise(process->losses, process->since_best, process->best.validation);
-    process->risen_in_row = beyond && Rise(*process) > kRisen ? process->risen_in_row + 1 : 0;
-    // Until a lower one comes, or the later ones show that it was noise.
-    const bool best = process->since_best == 1;
-    process->risen = !best && beyond && (process->risen || process->risen_in_row >= kRisenInRow);
+    const double beyond = BeyondNoise(*process);
+    process->risen_in_row = beyond > 1 && Rise(*process) > kRisen ? process->risen_in_row + 1 : 0;
+    process->risen = process->risen_in_row >= kRisenInRow ||
+                     (process->risen && beyond > kStaysRisen && Rise(*process) > kRisenNoMore);
     const bool converged = point.validation >= 0 && point.validation < converged_below_;
     const bool bad = !converged && Gap(point) > threshold_;
     if (bad && process->bad_in_row == 0) process->first_bad = point;
@@ -211,6 +208,20 @@ class Overfit final : public Rule {
   static double Rise(const Process& process) {
     const double best = process.best.validation;
     return best > 0 ? process.newest.validation / best - 1 : 0;
+  }
+
+  /// The rise of the newest evaluations, in what noise explains: above 1 it does not.
+  static double BeyondNoise(const Process& process) {
+    const std::span<const double> losses(process.losses);
+    const std::size_t newest =
+        std::min(std::clamp(process.since_best / 2, kLeastNewest, kMostNewest), losses.size());
+    double rise = 0;
+    for (const double each : losses.last(newest)) rise += each - process.best.validation;
+    rise /= static_cast<double>(newest);
+    const double noise =
+        NoiseAbove(losses, process.since_best, static_cast<double>(process.points), newest);
+    if (rise <= 0) return 0;
+    return noise > 0 ? rise / noise : std::numeric_limits<double>::infinity();
   }
 
   static double Gap(const CoursePoint& point) {
@@ -262,10 +273,15 @@ class Overfit final : public Rule {
           fell ? "add weight decay, dropout, augmentation or data, or take a smaller model"
                : "lower the learning rate");
     } else {
-      incident.cause = fmt::format(
-          "The validation loss is {}, the training loss {}; the validation loss {}.",
-          Figure(now.validation), Figure(now.train),
-          rise > kRisen ? "has risen by no more than its evaluations differ" : "has not risen yet");
+      const std::string course =
+          process->since_best == 1 || rise <= kRisen ? "has not risen yet"
+          : BeyondNoise(*process) > 1
+              ? fmt::format("has been above its lowest, {}, for only {} evaluations",
+                            Figure(best.validation), process->since_best - 1)
+              : "has risen by no more than its evaluations differ";
+      incident.cause =
+          fmt::format("The validation loss is {}, the training loss {}; the validation loss {}.",
+                      Figure(now.validation), Figure(now.train), course);
       incident.advice =
           "Go on while the validation loss falls; to close the gap add weight decay, dropout, "
           "augmentation or data.";
@@ -309,11 +325,12 @@ const RuleDesc kOverfitDesc{
         "where (v − t) / t > ratio_threshold, for t > 0, from start_step on, unless 0 ≤ v < "
         "converged_below. Open after patience points in a row, over after as many that are not. "
         "Info while v is within 5 % of its lowest, a gap that is common in healthy trainings, or "
-        "where the mean of the newest k evaluations (half of those since the lowest, 3 to 8) is "
-        "within (2 + 3 / √k) σ of it, σ = standard deviation of the differences between those "
-        "since the lowest, less their mean, / √2 (of the newest 10 where fewer than 6 have "
-        "followed; 0 where there are not so many); medium after 3 evaluations in a row "
-        "above that, high where it is 50 % above, until one is lower than all before. Cost "
+        "where noise explains that it is higher: mean of the newest k evaluations (half of those "
+        "since the lowest, 3 to 8) − lowest < (max(2, √(2 ln n)) + 3 / √k) σ, n = evaluations so "
+        "far; σ² = mean of the squared falls since the lowest (of the newest 16, and of the rises "
+        "before it, where fewer than 6 have followed; 0 where there are fewer than 4 differences). "
+        "Medium after 3 evaluations in a row above both, high where v is 50 % above; info again "
+        "where v is within 2.5 %, or the mean below 80 % of that noise. Cost "
         "= time of the TRAIN steps, less waits for data, since v was lowest, where it has risen "
         "so: the assumption is that its model is the one to keep. Another fit of the "
         "process (the next fold: a new optimizer, and a training loss back above the middle "

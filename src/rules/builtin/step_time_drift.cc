@@ -28,7 +28,8 @@ namespace {
 
 constexpr ParameterDesc kParameters[] = {
     {"low_percent", 20, "%", "Growth since the begin, below it nothing."},
-    {"medium_percent", 50, "%", "Growth from which the finding is medium."},
+    {"medium_percent", 50, "%",
+     "Growth from which the finding is medium, however little was lost."},
     {"medium_lost_percent", 15, "%",
      "Share of the time of all steps that was lost, from which it is medium too."},
     {"high_percent", 100, "%", "Growth from which it is high."},
@@ -109,6 +110,7 @@ class StepTimeDrift final : public Rule {
   struct Process : TrainingProcess {
     std::int64_t seen = 0;
     double rss = 0;
+    std::int64_t first_look = -1;            ///< Step of the first look at what is held.
     std::vector<HeldFacts::Container> held;  ///< Containers of the program at the newest look.
     HeldFacts::Container grown;  ///< Of them the one that grew most and still grows; no name: none.
     std::size_t cell_steps = kFirstCell;
@@ -117,19 +119,32 @@ class StepTimeDrift final : public Rule {
     std::vector<Cell> cells;
   };
 
+  /// Filled step by step, and not once: it has more entries than at the look before, or, where it
+  /// is seen for the first time, as many more than at the first look as steps have passed.
+  static bool StillGrows(const HeldFacts::Container& now, std::int64_t step,
+                         const Process& process) {
+    const auto before = std::find_if(process.held.begin(), process.held.end(),
+                                     [&](const auto& old) { return old.name == now.name; });
+    if (before != process.held.end()) return before->entries < now.entries;
+    if (now.first <= 0 || step < 0) return false;
+    const double steps =
+        static_cast<double>(step + 1) / static_cast<double>(process.first_look + 1);
+    const double entries = now.entries / now.first;
+    return entries > 0.5 * steps && entries < 2 * steps;
+  }
+
   void OnHeld(const format::EventRow& event) {
     const auto data = ParseJson(event.data);
     if (!data.is_object() || FlagIn(data, "worker")) return;
     const HeldFacts facts = HeldFacts::Of(data);
     for (auto& [key, process] : processes_) {
       if (process.pid != event.pid || process.writer != writer_) continue;
+      if (process.first_look < 0) process.first_look = std::max<std::int64_t>(0, facts.step);
       process.grown = {};
       for (const HeldFacts::Container& each : facts.containers) {
         // What a data set keeps makes fetches longer, and has its own words.
         if (each.data_set || each.entries < kMinEntriesGrowth * std::max(1.0, each.first)) continue;
-        const auto before = std::find_if(process.held.begin(), process.held.end(),
-                                         [&](const auto& old) { return old.name == each.name; });
-        if (before != process.held.end() && before->entries >= each.entries) continue;
+        if (!StillGrows(each, facts.step, process)) continue;
         if (each.entries - each.first > process.grown.entries - process.grown.first) {
           process.grown = each;
         }
@@ -267,13 +282,16 @@ class StepTimeDrift final : public Rule {
   }
 
   static std::string WhatToDoWith(const HeldFacts::Container& grown) {
-    return fmt::format("See what each step does with `{}`: {} ", grown.name,
-                       grown.type == "deque"
-                           ? "an entry in the middle of a deque takes longer to reach the longer "
-                             "the deque is, so draw samples from a ring buffer (a list of fixed "
-                             "length, or an array)."
-                           : "where a step goes through all entries, keep a running sum or only "
-                             "the newest of them.");
+    const std::string what = fmt::format("See what each step does with `{}`", grown.name);
+    if (grown.type == "deque") {
+      return what +
+             ": an entry in the middle of a deque takes longer to reach the longer the deque is, "
+             "so draw samples from a ring buffer (a list of fixed length, or an array). ";
+    }
+    if (grown.type != "list") return what + ". ";
+    return what +
+           ": where a step goes through all entries, keep a running sum or only the newest of "
+           "them. ";
   }
 
   void Describe(Process* process, const Trend& trend) {

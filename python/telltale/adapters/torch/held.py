@@ -25,7 +25,7 @@ _DEEPEST = 5
 # A container of fewer entries is looked into, a longer one is counted.
 _FEW = 16
 # Entries that stand for all, the newest; parts of one entry.
-_SAMPLED = 4
+_SAMPLED = 16
 _PARTS = 8
 # Of so many newest ones it is seen which keep memory together.
 _COMPARED = 64
@@ -45,6 +45,7 @@ _CONTAINERS: tuple[type, ...] = (
     collections.OrderedDict,
     collections.defaultdict,
 )
+_DICTS = (dict, collections.OrderedDict, collections.defaultdict)
 _CACHE = type(functools.lru_cache(lambda: None))
 # Objects of these are not looked into: they are large, and keep nothing of the user's data.
 _LIBRARIES = frozenset(
@@ -114,24 +115,27 @@ def _memory_of(value: Any) -> int | None:
 
 
 class _Keepers:
-    """Which memory of the tensors and arrays in a container's entries is kept by how many of them: entries that are
-    rows of one array keep its memory together.
+    """How often the entries of a container keep each memory of their tensors and arrays: entries that are rows of one
+    array keep its memory together.
     """
 
     def __init__(self, entries: list[Any]) -> None:
         self._entries = len(entries)
-        self._count: collections.Counter[int] = collections.Counter()
+        self._parts: collections.Counter[int] = collections.Counter()
+        self._keepers: collections.Counter[int] = collections.Counter()
         for entry in entries:
-            self._count.update({memory for memory in map(_memory_of, _parts_of(entry)) if memory})
+            found = [memory for memory in map(_memory_of, _parts_of(entry)) if memory]
+            self._parts.update(found)
+            self._keepers.update(set(found))
 
     def share(self, value: Any, whole: int, part: int) -> int:
-        """What one entry keeps of `whole` bytes, of which `part` are its own."""
-        keepers = self._count[_memory_of(value) or 0]
-        if keepers <= 1:
+        """What one place in an entry keeps of `whole` bytes, of which `part` are the value's own."""
+        memory = _memory_of(value) or 0
+        if self._parts[memory] <= 1:
             return whole
-        together = whole // keepers
-        # Where all keep it there may be many more of them; but parts that overlap are not each their own.
-        return min(part, together) if keepers == self._entries else min(whole, max(part, together))
+        together = whole // self._parts[memory]
+        # Where all entries keep it there may be many more of them.
+        return min(part, together) if self._keepers[memory] == self._entries else together
 
 
 _NO_KEEPERS = _Keepers([])
@@ -158,13 +162,9 @@ def _parts_of(entry: Any) -> list[Any]:
     kind = type(entry)
     if kind in (tuple, list):
         return list(itertools.islice(entry, _PARTS))
-    values = (
-        entry
-        if kind is dict
-        else None
-        if kind.__module__ in ("torch", "numpy", "builtins")
-        else _attributes(entry)
-    )
+    if kind in _DICTS:
+        return list(itertools.islice(entry.values(), _PARTS))
+    values = None if kind.__module__ in ("torch", "numpy", "builtins") else _attributes(entry)
     return [entry] if values is None else list(itertools.islice(values.values(), _PARTS))
 
 
@@ -177,7 +177,7 @@ def bytes_of(value: Any, depth: int = 2, keepers: _Keepers = _NO_KEEPERS) -> int
         return 112 + (0 if _mapped(value) else _array_bytes(value, keepers))
     if kind in (str, bytes, bytearray, int, float, complex, bool, type(None)):
         return sys.getsizeof(value)
-    if depth > 0 and kind in (tuple, list, dict, collections.OrderedDict):
+    if depth > 0 and (kind in (tuple, list) or kind in _DICTS):
         parts = list(itertools.islice(value.values() if isinstance(value, dict) else value, _PARTS))
         inner = sum(bytes_of(part, depth - 1, keepers) for part in parts)
         return sys.getsizeof(value) + (inner * len(value) // len(parts) if parts else 0)
