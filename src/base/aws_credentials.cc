@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
@@ -59,6 +58,14 @@ bool Whole(const AwsCredentials& found) {
   return !found.access_key.empty() && !found.secret_key.empty();
 }
 
+/// Empty where it cannot be read; a folder can be opened, and an iterator would throw then.
+std::string TextOf(const std::string& file) {
+  const std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
 AwsCredentials FromFile() {
   std::string file = Env("AWS_SHARED_CREDENTIALS_FILE");
   if (file.empty()) {
@@ -66,8 +73,7 @@ AwsCredentials FromFile() {
     if (home.empty()) return {};
     file = home + "/.aws/credentials";
   }
-  std::ifstream in(file, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  const std::string text = TextOf(file);
   const std::string profile = Env("AWS_PROFILE");
   return CredentialsOfProfile(text, profile.empty() ? "default" : profile);
 }
@@ -82,8 +88,7 @@ AwsCredentials FromContainer() {
   std::vector<std::string> headers;
   std::string token = Env("AWS_CONTAINER_AUTHORIZATION_TOKEN");
   if (const std::string file = Env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); !file.empty()) {
-    std::ifstream in(file, std::ios::binary);
-    token = Trimmed(std::string((std::istreambuf_iterator<char>(in)), {}));
+    token = Trimmed(TextOf(file));
   }
   if (!token.empty()) headers.push_back("Authorization: " + token);
   return FromJson(Ask("GET", url, headers));

@@ -37,6 +37,16 @@ TEST(AwsCredentials, TheEnvironmentComesFirst) {
   EXPECT_EQ(found->session_token, "token");
 }
 
+TEST(AwsCredentials, AFolderInPlaceOfAFileHasNone) {
+  ::setenv("AWS_SHARED_CREDENTIALS_FILE", "/tmp", 1);
+  ::setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1:1/", 1);
+  ::setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "/tmp", 1);
+  EXPECT_NO_THROW(static_cast<void>(FindAwsCredentials()));
+  ::unsetenv("AWS_SHARED_CREDENTIALS_FILE");
+  ::unsetenv("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+  ::unsetenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+}
+
 TEST(AwsCredentials, TimesOfUtc) {
   EXPECT_EQ(UnixNsOfUtc("1970-01-02T00:00:00Z"), 86'400'000'000'000);
   EXPECT_EQ(UnixNsOfUtc(""), 0);

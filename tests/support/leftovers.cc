@@ -30,8 +30,11 @@ constexpr std::chrono::seconds kPatience(120);
 constexpr std::chrono::milliseconds kLook(20);
 
 std::string Read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  const std::ifstream file(path, std::ios::binary);
+  // To read of a process that has just ended is an error, which an iterator would throw.
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
 class Leftovers : public ::testing::EmptyTestEventListener {

@@ -44,7 +44,8 @@ def test_lines_of_a_zoom_are_one_request_and_each_is_asked_once(late: Path, watc
     label = page.locator("#throughput .chart [role=img]")
     whole = label.get_attribute("aria-label") or ""
     first = len(watched.requests)
-    page.keyboard.press("w")
+    with page.expect_request(lambda request: "/heatmap?" in request.url and "from=" in request.url):
+        page.keyboard.press("w")
     expect(label).not_to_have_attribute("aria-label", whole)
     asked = [url for url in watched.requests[first:] if "from=" in url]
     lines = [url for url in asked if "/series?" in url]
