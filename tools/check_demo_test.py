@@ -45,7 +45,7 @@ class Slow(unittest.TestCase):
 
     def test_a_missing_milder_or_further_finding_does_not(self) -> None:
         self.assertIn("LossNotDecreasing is not found", self.problems(waiting()))
-        self.assertIn("InputBound is not found, or not high", self.problems(LOSS, waiting("low")))
+        self.assertIn("InputBound is not found, or not high", self.problems(LOSS, waiting("medium")))
         further = busy("medium", 40)
         self.assertIn("CPUBottleneck is medium", self.problems(LOSS, waiting(), further))
 
