@@ -258,9 +258,9 @@ enum class Gradients { kNone, kUnknown, kSome };
 /// A module without parameters whose result no gradient goes back through says nothing of the batch
 /// that the training learns from: a transform of all data that is made once.
 bool TellsNoBatch(PyObject* module, PyObject* result) {
-  if (result == nullptr || ModeEnabled() || HasParameters(module)) return false;
+  if (result == nullptr || ModeEnabled()) return false;
   const ErrorGuard guard;
-  return GradientsThrough(result) == Gradients::kNone;
+  return GradientsThrough(result) == Gradients::kNone && !HasParameters(module);
 }
 
 /// Whether gradients begin in a module that has no parameters: its weights are not registered.

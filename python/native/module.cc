@@ -86,7 +86,7 @@ PyObject* ReadyFunction(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   return PyBool_FromLong(Ready(static_cast<tt_process_kind>(kind)) ? 1 : 0);
 }
 
-[[gnu::hot]] PyObject* Active(PyObject*, PyObject*) {
+PyObject* Active(PyObject*, PyObject*) {
   return PyBool_FromLong(g_recording == Recording::kOn && tt_active() != 0);
 }
 
