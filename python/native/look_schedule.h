@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When a step is looked at, where a look takes some ten microseconds, which a short step would feel:
-// the first steps, then each 16th; once there were many, of those only one in 0.2 s.
+// When a step is looked at, where a look takes some ten microseconds, which a short step would
+// feel: the first steps, then each 16th; once there were many, of those only one in 0.2 s.
 //
 // Thread safety: used with the GIL held.
 #pragma once
