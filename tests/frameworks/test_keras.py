@@ -563,3 +563,41 @@ model.fit(x, y, batch_size=24, epochs=2, verbose=0)
     rows = recorded.statistics()
     for name in ("gradient/net/hidden/kernel", "net/head.output"):
         assert {step for other, step in rows if other == name} >= {last - 2, last - 1, last}
+
+
+FAILURES = """
+import traceback
+keras.config.%s_traceback_filtering()
+class Fails(keras.callbacks.Callback):
+    def __init__(self, where): super().__init__(); setattr(self, where, self.fail)
+    def fail(self, *_): raise ValueError("callback")
+class Short(keras.utils.PyDataset):
+    def __len__(self): return 3
+    def __getitem__(self, number):
+        if number: raise ValueError("data")
+        return x[:8], y[:8]
+class Layer(keras.layers.Layer):
+    def call(self, inputs): raise ValueError("layer")
+def fit(*callbacks, rows=x): build().fit(rows, y, verbose=0, callbacks=list(callbacks))
+def loss(model):
+    model.compile(loss=lambda truth, out: 1 / 0, optimizer="sgd")
+    model.fit(x, y, verbose=0)
+def optimizer(model):
+    model.optimizer.apply([1.0])
+for call in (lambda: fit(Fails("on_train_batch_end")), lambda: fit(Fails("on_epoch_begin")),
+             lambda: fit(Fails("on_epoch_end")), lambda: build().fit(Short(), verbose=0), lambda: Layer()(x),
+             lambda: fit(rows=x[:, :5]), lambda: loss(build()), lambda: optimizer(build()),
+             lambda: build().train_on_batch(x[:4], y[:3]), lambda: build(wrong=3)):
+    try: call()
+    except Exception: print(traceback.format_exc())
+    else: raise SystemExit("no exception")
+"""
+
+
+@pytest.mark.parametrize("filtering", ["disable", "enable"])
+def test_exceptions_have_the_same_traceback(run, backend, filtering):
+    script = MODEL + FAILURES % filtering
+    plain = run.plain(script, env={"KERAS_BACKEND": backend})
+    recorded = run(script, env={"KERAS_BACKEND": backend})
+    assert recorded.code == 0, recorded.err
+    assert recorded.out.splitlines() == plain.stdout.splitlines()

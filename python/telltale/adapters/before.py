@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 from .. import _session
 from .._native import note
+from .hooking import standing_in
 
 
 class Before:
@@ -32,12 +33,14 @@ class Before:
                 _session.yield_window(self._kind, self._why)
             return there(*args, **kwargs)
 
+        ours = standing_in(there, ends_the_window_first)
+
         def undo() -> None:
             # Who has put himself before ours calls ours, which then does nothing.
-            if getattr(module, name, None) is ends_the_window_first:
+            if getattr(module, name, None) is ours:
                 setattr(module, name, there)
 
-        setattr(module, name, ends_the_window_first)
+        setattr(module, name, ours)
         self._undo.append(undo)
 
     def take_back(self) -> None:

@@ -14,7 +14,6 @@ from .._native import note, probe
 TRAIN, EVAL, PREDICT = 0, 1, 2
 """Modes, as tt_mode."""
 
-_MARK = "_telltale"
 _noted: set[str] = set()
 _unavailable: set[tuple[str, str]] = set()
 
@@ -47,19 +46,6 @@ def harmless(where: str, otherwise: Any = None) -> Callable[[Callable[..., Any]]
         return guarded
 
     return decorate
-
-
-def replace(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> bool:
-    """Puts make(original) in the place of owner.name as `owner` itself defines it, once. It looks like the
-    original: name, module, signature, documentation. False: it is not there, or is ours already.
-    """
-    original = vars(owner).get(name)
-    if original is None or hasattr(original, _MARK):
-        return False
-    hooked = functools.wraps(original)(make(original))
-    setattr(hooked, _MARK, True)
-    setattr(owner, name, hooked)
-    return True
 
 
 def emit(kind: str, severity: int, subject: str, message: str, facts: dict[str, Any]) -> None:

@@ -5,12 +5,12 @@ records around it. Only classes of Keras are changed; a model holds what it woul
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Callable
 
 from ..._native import probe
 from .. import naming
-from ..sharing import EVAL, PREDICT, TRAIN, emit, failed, harmless, replace
+from ..hooking import stand_in, standing_in
+from ..sharing import EVAL, PREDICT, TRAIN, emit, failed, harmless
 
 # (model, function, mode) -> the function that records
 Wrap = Callable[[Any, Callable[..., Any], int], Callable[..., Any]]
@@ -93,18 +93,12 @@ def _tell(model: Any, backend: str) -> None:
     )
 
 
-_HELD = "_telltale"
-
-
 def _made(model: Any, kind: str, mode: int, wrap: Wrap, backend: str) -> None:
     attribute = f"{kind}_function"
     function = getattr(model, attribute)
-    if function is None or hasattr(function, _HELD) or not probe.ready(0):
+    if function is None or type(function) is probe.Hook or not probe.ready(0):
         return
-    recording = wrap(model, function, mode)
-    functools.update_wrapper(recording, function, updated=())
-    setattr(recording, _HELD, True)
-    setattr(model, attribute, recording)
+    setattr(model, attribute, standing_in(function, wrap(model, function, mode)))
     if mode == TRAIN:
         _announce_model(model)
         _tell(model, backend)
@@ -128,7 +122,7 @@ def install(trainer: Any, wrap: Wrap, backend: str) -> None:
         return maker
 
     for kind, mode in _MODES:
-        replace(trainer, f"make_{kind}_function", make(kind, mode))
+        stand_in(trainer, f"make_{kind}_function", make(kind, mode))
 
 
 def install_compile(base_trainer: Any) -> None:
@@ -142,4 +136,4 @@ def install_compile(base_trainer: Any) -> None:
 
         return hooked
 
-    replace(base_trainer, "compile", maker)
+    stand_in(base_trainer, "compile", maker)

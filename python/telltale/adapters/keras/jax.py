@@ -22,7 +22,8 @@ import numpy
 
 from ..._native import probe
 from .. import naming, xspace
-from ..sharing import EVAL, PREDICT, TRAIN, batch_size, emit, failed, harmless, leaves, replace, unavailable
+from ..hooking import stand_in
+from ..sharing import EVAL, PREDICT, TRAIN, batch_size, emit, failed, harmless, leaves, unavailable
 from . import layers, values
 from .layers import FORWARD, Collector
 from .rate import Rate
@@ -454,4 +455,4 @@ def install(jax: Any, keras_src: dict[str, Any]) -> None:
     global _jax, _keras_src
     _jax, _keras_src = jax, keras_src
     xspace.use_jax()
-    replace(keras_src["layers.layer"].Layer, "stateless_call", _stateless_call)
+    stand_in(keras_src["layers.layer"].Layer, "stateless_call", _stateless_call)

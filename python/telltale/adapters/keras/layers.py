@@ -9,7 +9,8 @@ from typing import Any, Callable
 
 from ..._native import probe
 from .. import naming
-from ..sharing import TRAIN, harmless, leaves, replace
+from ..hooking import stand_in
+from ..sharing import TRAIN, harmless, leaves
 from . import steps
 
 _ACTIVATIONS = {
@@ -148,5 +149,5 @@ def install(layer: Any, base_trainer: Any, guard: Guard | None) -> None:
     """Hooks the classes. Subclasses of the user's that override a method call the base's, or are not seen.
     `guard`: what a backend puts around a layer's call.
     """
-    replace(layer, "__call__", _call(guard))
-    replace(base_trainer, "_compute_loss", _loss)
+    stand_in(layer, "__call__", _call(guard))
+    stand_in(base_trainer, "_compute_loss", _loss)

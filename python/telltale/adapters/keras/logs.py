@@ -13,7 +13,8 @@ import numpy
 
 from ... import _capture
 from ..._native import probe
-from ..sharing import EVAL, TRAIN, batch_size, harmless, replace
+from ..hooking import stand_in
+from ..sharing import EVAL, TRAIN, batch_size, harmless
 from .steps import place
 
 # id(logs) -> (step, mode, whether the loss is recorded elsewhere), from the end of a batch until its logs are read.
@@ -167,13 +168,13 @@ def install(keras_src: dict[str, Any], trainer: Any) -> None:
     pythonify = keras_src["utils.python_utils"].pythonify_logs
     for kind in ("train", "test"):
         if hasattr(callbacks, f"_on_{kind}_batch_end"):
-            replace(callbacks, f"on_{kind}_batch_end", _batch_end)
-            replace(callbacks, f"_on_{kind}_batch_end", _batch_ended(pythonify))
+            stand_in(callbacks, f"on_{kind}_batch_end", _batch_end)
+            stand_in(callbacks, f"_on_{kind}_batch_end", _batch_ended(pythonify))
         else:
-            replace(callbacks, f"on_{kind}_batch_end", _batch_end_at_once(pythonify))
-    replace(callbacks, "on_epoch_begin", _epoch_begin)
-    replace(callbacks, "on_epoch_end", _epoch_end)
-    replace(trainer, "train_on_batch", on_batch(TRAIN))
-    replace(trainer, "test_on_batch", on_batch(EVAL))
+            stand_in(callbacks, f"on_{kind}_batch_end", _batch_end_at_once(pythonify))
+    stand_in(callbacks, "on_epoch_begin", _epoch_begin)
+    stand_in(callbacks, "on_epoch_end", _epoch_end)
+    stand_in(trainer, "train_on_batch", on_batch(TRAIN))
+    stand_in(trainer, "test_on_batch", on_batch(EVAL))
     for owner in trainer.__mro__:
-        replace(owner, "_flatten_metrics_in_order", _flatten)
+        stand_in(owner, "_flatten_metrics_in_order", _flatten)

@@ -10,7 +10,8 @@ from typing import Any, Callable
 
 from ..._native import probe
 from .. import naming
-from ..sharing import TRAIN, failed, harmless, inside, replace
+from ..hooking import stand_in
+from ..sharing import TRAIN, failed, harmless, inside
 from . import steps, values
 from .functions import announce
 from .rate import Rate
@@ -158,8 +159,8 @@ def _init(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def install(base: Any, loss_scale: Any, around: Around | None) -> None:
     """`base`: the base class of optimizers; `loss_scale`: the one that scales the loss, or None."""
-    replace(base, "__init__", _init)
-    replace(base, "apply", _apply(around))
-    replace(base, "stateless_apply", _stateless_apply)
+    stand_in(base, "__init__", _init)
+    stand_in(base, "apply", _apply(around))
+    stand_in(base, "stateless_apply", _stateless_apply)
     if loss_scale is not None:
-        replace(loss_scale, "stateless_apply", _stateless_apply)
+        stand_in(loss_scale, "stateless_apply", _stateless_apply)

@@ -10,7 +10,8 @@ import weakref
 from typing import Any, Callable
 
 from ..._native import probe
-from ..sharing import PREDICT, TRAIN, batch_size, harmless, inside, replace, unavailable
+from ..hooking import stand_in
+from ..sharing import PREDICT, TRAIN, batch_size, harmless, inside, unavailable
 from ..tensorflow import graph, tape
 from ..tensorflow.values import note_updates
 from . import values
@@ -253,4 +254,4 @@ def around(eager: Any) -> Any:
 
 def install(trainer_module: Any, tensorflow: Any) -> None:
     graph.install(tensorflow)
-    replace(trainer_module.TFEpochIterator, "__next__", _next)
+    stand_in(trainer_module.TFEpochIterator, "__next__", _next)

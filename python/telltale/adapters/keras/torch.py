@@ -11,7 +11,8 @@ import sys
 from typing import Any, Callable
 
 from ..._native import probe
-from ..sharing import EVAL, PREDICT, TRAIN, batch_size, harmless, replace, unavailable
+from ..hooking import stand_in
+from ..sharing import EVAL, PREDICT, TRAIN, batch_size, harmless, unavailable
 from . import steps, values
 from .layers import FORWARD, Collector
 from .steps import Call, place, returned
@@ -209,10 +210,10 @@ def _install_device() -> None:
 def _install_scales(sources: Any) -> None:
     global _tell
     _tell = probe.Hook(_scaled, _SCALE)
-    replace(sources["optimizers.base_optimizer"].BaseOptimizer, "scale_loss", _scale_loss)
+    stand_in(sources["optimizers.base_optimizer"].BaseOptimizer, "scale_loss", _scale_loss)
     module = sys.modules.get("keras.src.optimizers.loss_scale_optimizer")
     if module is not None:
-        replace(module.LossScaleOptimizer, "scale_loss", _scale_loss)
+        stand_in(module.LossScaleOptimizer, "scale_loss", _scale_loss)
 
 
 def _hook_spec(sources: Any) -> None:

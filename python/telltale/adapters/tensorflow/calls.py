@@ -13,7 +13,8 @@ from typing import Any, Callable
 
 from ..._native import probe
 from .. import naming
-from ..sharing import TRAIN, batch_size, harmless, inside, replace, unavailable
+from ..hooking import stand_in
+from ..sharing import TRAIN, batch_size, harmless, inside, unavailable
 from . import graph, tape, values
 
 _tf: Any = None
@@ -194,4 +195,4 @@ def install(tensorflow: Any) -> None:
     global _tf
     _tf = tensorflow
     module = sys.modules["tensorflow.python.eager.polymorphic_function.polymorphic_function"]
-    replace(module.Function, "__call__", _call)
+    stand_in(module.Function, "__call__", _call)

@@ -16,7 +16,8 @@ from typing import Any, Callable
 
 from ... import _spans
 from ..._native import probe
-from ..sharing import batch_size, harmless, inside, replace
+from ..hooking import stand_in
+from ..sharing import batch_size, harmless, inside
 from . import tape
 
 _LEAST_NS = 1_000_000
@@ -127,4 +128,4 @@ def install(tensorflow: Any) -> None:
     _tf = tensorflow
     owner = sys.modules["tensorflow.python.data.ops.iterator_ops"].OwnedIterator
     for name in ("__next__", "get_next"):
-        replace(owner, name, _next)
+        stand_in(owner, name, _next)

@@ -13,7 +13,8 @@ from ... import _capture
 from ..._native import probe
 from ..._session import at_end
 from .. import naming
-from ..sharing import TRAIN, harmless, inside, replace
+from ..hooking import stand_in
+from ..sharing import TRAIN, harmless, inside
 from . import calls, values
 
 _tf: Any = None
@@ -210,7 +211,7 @@ def install(tensorflow: Any) -> None:
     global _tf
     _tf = tensorflow
     owner = tensorflow.GradientTape
-    replace(owner, "__enter__", _enter)
-    replace(owner, "__exit__", _exit)
-    replace(owner, "gradient", _gradient)
+    stand_in(owner, "__enter__", _enter)
+    stand_in(owner, "__exit__", _exit)
+    stand_in(owner, "gradient", _gradient)
     at_end(_end)

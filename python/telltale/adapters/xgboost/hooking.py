@@ -3,13 +3,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Callable
 
-from ..._native import probe
-from ..hooking import STAND_IN
-
-_OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "")
+from .. import hooking
 
 
 def replace(owner: type, name: str, make: Callable[[Any], Any]) -> None:
@@ -18,8 +14,6 @@ def replace(owner: type, name: str, make: Callable[[Any], Any]) -> None:
     Raises:
         AttributeError: `owner` defines no function of that name.
     """
-    original = vars(owner).get(name)
-    if not callable(original):
+    if not callable(vars(owner).get(name)):
         raise AttributeError(f"{owner.__module__}.{owner.__qualname__} defines no function {name}")
-    if type(original) is not probe.Hook:
-        setattr(owner, name, probe.Hook(original, STAND_IN, _OURS, 0, make(original)))
+    hooking.stand_in(owner, name, make)
