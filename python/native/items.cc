@@ -44,14 +44,17 @@ Known g_known;
 
 ItemsObject* AsItems(PyObject* self) { return reinterpret_cast<ItemsObject*>(self); }
 
-/// Of the data set whose items were taken last: its size is asked once.
-const PyObject* g_sized = nullptr;
+/// Of the data set whose items were taken last: its size is asked once. Owned weak reference, or
+/// null: another data set at the address of one that is gone has a size of its own.
+PyObject* g_sized = nullptr;
 std::uint64_t g_size = 0;
 
 /// The adapter knows it without a call of the user's __len__, or not at all.
 std::uint64_t SizeOf(PyObject* source) {
-  if (source == g_sized) return g_size;
-  g_sized = source;
+  if (g_sized != nullptr && PyWeakref_GetObject(g_sized) == source) return g_size;
+  Py_CLEAR(g_sized);
+  g_sized = PyWeakref_NewRef(source, nullptr);
+  DropError();  // One that takes no weak reference is asked each time.
   g_size = 0;
   if (g_adapter.length_of == nullptr) return 0;
   const OutsideCompiler outside;
@@ -246,7 +249,7 @@ bool InitItems() {
 
 void ForgetItems() {
   g_known = {};
-  g_sized = nullptr;
+  Py_CLEAR(g_sized);
 }
 
 WatchedItems::WatchedItems(PyObject* fetcher, PyObject* name)

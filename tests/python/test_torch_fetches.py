@@ -144,6 +144,27 @@ train(Data(lambda i: (time.sleep(0.001), torch.arange(8) + i)[1]), epochs=2, bat
     assert len(run.events("dataloader.item")) >= 8
 
 
+def test_a_data_set_at_the_address_of_one_that_is_gone_has_its_own_size(telltale):
+    run = telltale.python(
+        COSTS
+        + """
+def make(i):
+    time.sleep(0.001)
+    return torch.zeros(8)
+data = Data(make)
+places = set()
+for length in range(20, 23):
+    train(data, batch_size=4)
+    places.add(id(data)); del data
+    data = Data(make, length)
+train(data, batch_size=4)
+print("places", len(places))
+"""
+    ).assert_clean()
+    assert "places 3" not in run.out, "no address was used again"
+    assert {event["facts"]["of"] for event in run.events("dataloader.item")} == {32, *range(20, 23)}
+
+
 def test_items_that_are_random_differ(telltale):
     run = telltale.python(
         COSTS

@@ -16,14 +16,16 @@ from ..._native import note, probe
 # Of a large array so many bytes, evenly spread, stand for the whole.
 _MOST_BYTES = 65536
 _MOST_PARTS = 64
-# In a process. A process that looks at 16 items has seen each four times by then.
+# In a process, of data sets of one length: one that looks at 16 items has seen each four times by then.
 _MOST_LOOKS = 64
+_MOST_OF_ALL = 4 * _MOST_LOOKS
 
 # A view whose elements do not lie one after the other is copied to be read: up to so many bytes.
 _MOST_COPIED = 16 << 20
 
 _torch: Any = None
-_looks = 0
+# Length of the data set -> how often an item was looked at
+_looks: dict[int, int] = {}
 
 
 class _UnknownError(Exception):
@@ -82,17 +84,19 @@ def _digest(item: Any, known: int = 0, depth: int = 3) -> tuple[int, int]:
 
 def _look(facts: tuple[int, Any, int, int]) -> None:
     """An item of a map-style data set was made: its index, the item, nanoseconds, the data set's length."""
-    global _looks
     try:
         index, item, duration, length = facts
-        _looks += 1
+        looks = _looks.get(length, 0)
+        if looks >= _MOST_LOOKS:
+            return
+        _looks[length] = looks + 1
         told: dict[str, Any] = {"index": index, "of": length, "duration_ns": duration}
         try:
             told["digest"], told["bytes"] = _digest(item)
         except Exception:  # A dtype or layout that NumPy has not, a part of no known form.
             told["digest"] = None
         probe.event("dataloader.item", 0, "loader", "", json.dumps(told))
-        if _looks >= _MOST_LOOKS:
+        if sum(_looks.values()) >= _MOST_OF_ALL:
             probe.configure(on_again=None)
     except Exception as error:
         note(f"torch: items are not compared: {type(error).__name__}: {error}")
