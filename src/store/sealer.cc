@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/sealer.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
+#include "base/unique_fd.h"
 #include "store/folder.h"
 #include "store/journal_reader.h"
 #include "store/segment.h"
@@ -27,8 +31,8 @@ constexpr std::uint64_t kSealReadBytes = 128 << 10;
 class JournalSealing {
  public:
   JournalSealing(const std::filesystem::path& folder, const std::string& writer,
-                 std::uint64_t number)
-      : folder_(folder), writer_(writer), number_(number) {}
+                 std::uint64_t number, SealGate* gate)
+      : folder_(folder), writer_(writer), number_(number), gate_(gate) {}
   ~JournalSealing() {
     for (const Segment& segment : segments_) {
       if (!segment.temporary.empty()) ::unlink(segment.temporary.c_str());
@@ -78,21 +82,34 @@ class JournalSealing {
       using Row = typename std::remove_cvref_t<decltype(of_table)>::value_type;
       Segment& segment = *at++;
       if (of_table.empty() || !status.ok()) return;
-      if (!segment.columns) Begin(Row::kTable, of_table.front().seq, &segment);
+      if (!segment.columns) status = Begin(Row::kTable, of_table.front().seq, &segment);
+      if (!status.ok()) return;
       segment.info.last_seq = of_table.back().seq;
       status = segment.columns->Append(rows);
     });
     return status;
   }
 
-  void Begin(format::TableId table, std::uint64_t first_seq, Segment* segment) {
+  Status Begin(format::TableId table, std::uint64_t first_seq, Segment* segment) {
+    if (gate_ != nullptr && !gate_->Enter()) {
+      return {Code::kRunning, fmt::format("{} is finished already", folder_.string())};
+    }
     segment->info.table = table;
     segment->info.first_seq = first_seq;
     // A thread that was left behind may still be at the same journal: names of one's own. The bytes
     // are the same, so it does not matter whose rename comes last. The last row is not known yet.
     segment->temporary = folder_ / fmt::format("{}-{:012}.parquet.{}{}", FindTable(table)->name,
                                                first_seq, ::gettid(), kTemporarySuffix);
-    segment->columns = std::make_unique<SegmentWriter>(segment->temporary, table);
+    const UniqueFd made(::open(segment->temporary.c_str(),
+                               O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+    const int error = errno;
+    if (gate_ != nullptr) gate_->Leave();
+    if (!made) {
+      return {Code::kIo, fmt::format("cannot create {}: {}", segment->temporary.string(),
+                                     std::strerror(error))};
+    }
+    segment->columns = std::make_unique<SegmentWriter>(segment->temporary, table, true);
+    return {};
   }
 
   Status Finish(Segment* segment) {
@@ -125,6 +142,7 @@ class JournalSealing {
   const std::filesystem::path& folder_;
   const std::string& writer_;
   const std::uint64_t number_;
+  SealGate* const gate_;
   std::array<Segment, format::kTables.size()> segments_;
   std::int64_t watermark_before_ns_ = 0;
   std::int64_t watermark_after_ns_ = 0;
@@ -133,9 +151,17 @@ class JournalSealing {
 
 }  // namespace
 
+void SealGate::Close() {
+  closed_ = true;
+  for (int i = 0; i < 100 && inside_; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
 Result<std::vector<SealedRecord>> SealJournal(const std::filesystem::path& folder,
-                                              const std::string& writer, std::uint64_t number) {
-  JournalSealing sealing(folder, writer, number);
+                                              const std::string& writer, std::uint64_t number,
+                                              SealGate* gate) {
+  JournalSealing sealing(folder, writer, number, gate);
   TELLTALE_RETURN_IF_ERROR(sealing.Run());
   return sealing.TakeRecords();
 }

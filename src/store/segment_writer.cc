@@ -88,7 +88,8 @@ arrow::Result<std::shared_ptr<parquet::WriterProperties>> PropertiesFor(const Gr
 
 class SegmentWriter::Impl {
  public:
-  Impl(std::filesystem::path path, format::TableId table) : path_(std::move(path)), group_(table) {}
+  Impl(std::filesystem::path path, format::TableId table, bool made)
+      : path_(std::move(path)), made_(made), group_(table) {}
 
   Status Append(const format::Rows& rows) {
     return Guarded([&]() -> arrow::Status {
@@ -132,8 +133,9 @@ class SegmentWriter::Impl {
   }
 
   arrow::Status Open() {
-    UniqueFd fd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!fd) return arrow::Status::IOError("cannot create it: ", std::strerror(errno));
+    const int create = made_ ? 0 : O_CREAT;
+    UniqueFd fd(::open(path_.c_str(), O_WRONLY | create | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd) return arrow::Status::IOError("cannot open it: ", std::strerror(errno));
     ARROW_ASSIGN_OR_RAISE(file_, arrow::io::FileOutputStream::Open(fd.get()));
     fd.release();  // The stream closes it.
     ARROW_ASSIGN_OR_RAISE(auto properties, PropertiesFor(group_));
@@ -157,14 +159,15 @@ class SegmentWriter::Impl {
   }
 
   const std::filesystem::path path_;
+  const bool made_;
   GroupColumns group_;
   std::shared_ptr<arrow::io::FileOutputStream> file_;
   std::unique_ptr<parquet::arrow::FileWriter> writer_;
   std::uint64_t rows_ = 0;
 };
 
-SegmentWriter::SegmentWriter(std::filesystem::path path, format::TableId table)
-    : impl_(std::make_unique<Impl>(std::move(path), table)) {}
+SegmentWriter::SegmentWriter(std::filesystem::path path, format::TableId table, bool made)
+    : impl_(std::make_unique<Impl>(std::move(path), table, made)) {}
 
 SegmentWriter::~SegmentWriter() = default;
 

@@ -16,8 +16,9 @@ namespace telltale::store {
 
 class SegmentWriter {
  public:
-  /// Makes the file when there is something to write.
-  SegmentWriter(std::filesystem::path path, format::TableId table);
+  /// Makes the file when there is something to write, or writes to one that is `made` already and
+  /// fails where that is gone.
+  SegmentWriter(std::filesystem::path path, format::TableId table, bool made = false);
   /// Closes the file; what was not finished is left as it is.
   ~SegmentWriter();
   SegmentWriter(const SegmentWriter&) = delete;

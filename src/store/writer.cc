@@ -40,6 +40,7 @@ struct Shared {
   std::uint64_t settled_ticket = 0;  ///< Likewise, or failed.
   bool sync_failed = false;
   std::vector<Sealing> sealings;
+  SealGate gate;  ///< Not guarded.
 };
 
 /// A journal that is complete; it is sealed, then deleted, in the order of numbers.
@@ -287,7 +288,7 @@ void WriterImpl::RequestSeals() {
     if (journal.sealed || journal.sealing || Now() < journal.retry_at_ns) continue;
     journal.sealing = true;
     seal_thread_->Post([folder = folder_, name = name_, number = journal.number, shared = shared_] {
-      Result<std::vector<SealedRecord>> records = SealJournal(folder, name, number);
+      Result<std::vector<SealedRecord>> records = SealJournal(folder, name, number, &shared->gate);
       const std::lock_guard lock(shared->mutex);
       Shared::Sealing& done = shared->sealings.emplace_back();
       done.journal = number;
@@ -437,6 +438,7 @@ Status WriterImpl::Close(bool ended) {
   sync_thread_.reset();
   if (ended) {
     DeleteDue(true);
+    shared_->gate.Close();
     RemoveTemporaries();
   }
   journal_.reset();

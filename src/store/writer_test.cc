@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "store/folder.h"
+#include "store/sealer.h"
 #include "store/store_testing.h"
 
 namespace telltale::store {
@@ -182,6 +183,22 @@ TEST_F(WriterTest, AnOldJournalIsSealedAndLaterDeleted) {
   const auto all = ReadEverything(run_);
   ExpectScalars(all->rows, 15);
   EXPECT_FALSE(all->salvage.any());
+}
+
+TEST_F(WriterTest, AThreadThatIsLeftBehindBeginsNoFile) {
+  const auto writer = Open();
+  ASSERT_TRUE(writer->Append(Scalars(0, 10)).ok());
+  ASSERT_TRUE(writer->Close(false).ok());
+  SealGate gate;
+  ASSERT_TRUE(gate.Enter());
+  gate.Leave();
+  gate.Close();
+  const auto sealed = SealJournal(run_ / "agent-a", "agent-a", 1, &gate);
+  EXPECT_EQ(sealed.status().code(), Code::kRunning);
+  EXPECT_TRUE(List().temporaries.empty());
+  EXPECT_TRUE(List().segments.empty());
+  EXPECT_TRUE(SealJournal(run_ / "agent-a", "agent-a", 1).ok());
+  EXPECT_EQ(List().segments.size(), 1U);
 }
 
 TEST_F(WriterTest, CloseSealsAllAndSaysTheEnd) {
