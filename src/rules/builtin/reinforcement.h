@@ -50,15 +50,21 @@ class ReinforcementSigns {
     if (step.mode == "TRAIN") {
       ++train_steps_;
       train_samples_ += static_cast<double>(step.batch_size);
-      if (rollout_) ++rollouts_;
-      rollout_ = false;
+      // An evaluation in batches ends with one of few samples; who acts makes mostly such.
+      if (pending_ > many_) {
+        ++rollouts_;
+        few_ += pending_;
+      }
+      pending_ = many_ = 0;
       return;
     }
     const bool few = step.batch_size > 0 && step.batch_size <= kMostActors &&
                      static_cast<double>(4 * step.batch_size * train_steps_) <= train_samples_;
-    if (!few) return;
-    rollout_ = true;
-    ++few_;
+    if (few) {
+      ++pending_;
+    } else if (step.batch_size > 0) {
+      ++many_;
+    }
   }
 
   bool Found() const { return named_ || Flips() || Rollouts(); }
@@ -84,10 +90,11 @@ class ReinforcementSigns {
   bool evaluated_ = false;
   bool below_ = false;
   double largest_ = 0;
-  bool rollout_ = false;  ///< One came since the last step of training.
   std::int64_t losses_ = 0;
   std::int64_t flips_ = 0;
-  std::int64_t few_ = 0;       ///< Forward passes of few samples.
+  std::int64_t pending_ = 0;   ///< Forward passes of few samples since the last step of training.
+  std::int64_t many_ = 0;      ///< Those of more samples since then.
+  std::int64_t few_ = 0;       ///< Those of few samples where they were most.
   std::int64_t rollouts_ = 0;  ///< Times that such came between two steps of training.
   std::int64_t train_steps_ = 0;
   double train_samples_ = 0;
