@@ -204,10 +204,13 @@ class FeatureImportanceOverweight final : public Rule {
     incident.last_step = std::max(incident.first_step, process->last_step);
     incident.end_ns = std::max(incident.start_ns, ns);
     incident.severity = Severity::kMedium;
+    // Where one feature alone is over the threshold, the others add nothing.
+    const double first = model.top.front().first;
     incident.message =
-        top_ == 1 ? fmt::format("One feature has {} % of the importance", Plain(100 * model.share))
-                  : fmt::format("{} features have {} % of the importance", top_,
-                                Plain(100 * model.share));
+        top_ == 1 || first > threshold_
+            ? fmt::format("One feature has {} % of the importance", Plain(100 * first))
+            : fmt::format("{} features have {} % of the importance", top_,
+                          Plain(100 * model.share));
     incident.cause =
         fmt::format("{} alone has {} % of the importance of {} features.", model.top.front().second,
                     Plain(100 * model.top.front().first), model.features);
