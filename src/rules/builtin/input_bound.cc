@@ -188,7 +188,7 @@ class InputBound final : public Rule {
     if (!data.is_object()) return;
     const Pid pid(writer, event.pid);
     if (event.kind == "dataloader.slow_item") {
-      OnSlowItem(data);
+      OnSlowItem(event, data);
       return;
     }
     if (event.kind == "dataloader.item") {
@@ -244,19 +244,42 @@ class InputBound final : public Rule {
     if (loaders.size() < 32) loaders.push_back(facts);
   }
 
-  /// An item of a batch took far longer than the loader's items do: the longest is kept.
-  void OnSlowItem(const nlohmann::json& data) {
-    ++slow_items_;
-    const double ns = NumberIn(data, "duration_ns");
-    slow_items_ns_ += std::max(0.0, ns - NumberIn(data, "mean_ns"));
-    if (!(ns > slow_item_.ns)) return;
-    slow_item_ = {ns, NumberIn(data, "mean_ns"), {}};
+  /// An item of a batch took far longer than the loader's items do.
+  void OnSlowItem(const format::EventRow& event, const nlohmann::json& data) {
+    if (slow_items_.size() >= kMostSlowItems) return;
+    SlowItem item;
+    item.pid = event.pid;
+    item.ns = NumberIn(data, "duration_ns");
+    item.mean_ns = NumberIn(data, "mean_ns");
+    item.end_ns = static_cast<double>(event.time_ns);
+    item.begin_ns = item.end_ns - std::max(item.ns, NumberIn(data, "batch_ns"));
     if (const auto file = data.find("file"); file != data.end() && file->is_string()) {
-      slow_item_.what = file->get<std::string>();
+      item.what = file->get<std::string>();
     } else if (const auto index = data.find("index"); index != data.end()) {
-      slow_item_.what = fmt::format("item {}", index->dump());
+      item.what = fmt::format("item {}", index->dump());
     } else {
-      slow_item_.what = "one item";
+      item.what = "one item";
+    }
+    // What holds two workers up at once is the machine, not their items.
+    for (SlowItem& other : slow_items_) {
+      if (other.pid == item.pid) continue;
+      const double both_ns =
+          std::min(other.end_ns, item.end_ns) - std::max(other.begin_ns, item.begin_ns);
+      if (2 * both_ns > std::min(other.ns, item.ns)) other.machine = item.machine = true;
+    }
+    slow_items_.push_back(std::move(item));
+  }
+
+  /// The slow items that were slow by themselves.
+  void TakeSlowItems(LoaderCase* of) const {
+    for (const SlowItem& item : slow_items_) {
+      if (item.machine) continue;
+      ++of->slow_items;
+      of->slow_items_ns += std::max(0.0, item.ns - item.mean_ns);
+      if (!(item.ns > of->slow_item_ns)) continue;
+      of->slow_item = item.what;
+      of->slow_item_ns = item.ns;
+      of->slow_item_mean_ns = item.mean_ns;
     }
   }
 
@@ -493,10 +516,10 @@ class InputBound final : public Rule {
     }
     for (auto& [key, value] : advice.evidence.items()) evidence[key] = value;
     evidence[kExplainsSeconds] = Rounded(incident.cost_seconds * (1 - not_loading));
-    if (slow_items_ > 0) {
-      evidence["slow_items"] = slow_items_;
-      evidence["slowest_item"] = slow_item_.what;
-      evidence["slowest_item_ms"] = rounded(slow_item_.ns / 1e6);
+    if (of.slow_items > 0) {
+      evidence["slow_items"] = of.slow_items;
+      evidence["slowest_item"] = of.slow_item;
+      evidence["slowest_item_ms"] = rounded(of.slow_item_ns / 1e6);
     }
     incident.evidence = JsonText(evidence);
   }
@@ -537,11 +560,7 @@ class InputBound final : public Rule {
     of.wait_ns = static_cast<double>(state.wait_ns);
     of.start_up_wait_ns = static_cast<double>(state.start_up_wait_ns);
     of.start_ups = static_cast<double>(state.start_ups);
-    of.slow_items = static_cast<double>(slow_items_);
-    of.slow_items_ns = slow_items_ns_;
-    of.slow_item = slow_item_.what;
-    of.slow_item_ns = slow_item_.ns;
-    of.slow_item_mean_ns = slow_item_.mean_ns;
+    TakeSlowItems(&of);
     of.cores = cpus_ > 0 ? cpus_ : static_cast<int>(cores_.size());
     if (limit_ > 0 && (of.cores == 0 || limit_ < of.cores)) {
       of.cores = std::max(1, static_cast<int>(limit_));
@@ -618,16 +637,18 @@ class InputBound final : public Rule {
   std::map<Pid, std::deque<double>> own_fetches_;
   std::deque<double> worker_fetches_;
   std::set<Pid> worker_pids_;  ///< Those that live.
-  /// The longest item of a batch among those that stood out.
+  static constexpr std::size_t kMostSlowItems = 512;
+  /// An item of a batch that stood out.
   struct SlowItem {
+    std::int32_t pid = 0;
     double ns = 0;
-    double mean_ns = 0;  ///< Of the others.
-    std::string what;    ///< Its file, else its index.
+    double mean_ns = 0;               ///< Of the others.
+    double begin_ns = 0, end_ns = 0;  ///< Of its batch.
+    bool machine = false;             ///< Another worker was held up at the same time.
+    std::string what;                 ///< Its file, else its index.
   };
-  SlowItem slow_item_;
-  std::int64_t slow_items_ = 0;
-  double slow_items_ns_ = 0;             ///< Of all of them, beyond what the others take.
-  std::map<Pid, FetchFacts> own_facts_;  ///< Of training processes.
+  std::vector<SlowItem> slow_items_;
+  std::map<Pid, FetchFacts> own_facts_;               ///< Of training processes.
   std::map<std::uint32_t, FetchFacts> worker_facts_;  ///< Of the workers of a node.
   std::map<std::uint32_t, RepeatedItems> repeated_;   ///< Of a node.
   std::map<Pid, double> hand_over_ns_;                ///< Of training processes.

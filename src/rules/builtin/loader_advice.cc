@@ -71,6 +71,26 @@ std::optional<Doing> DoingOf(const LoaderCase& of) {
   return doing;
 }
 
+/// Of an item in the batch, or as the data set gives it; 0 where neither is known.
+double ItemBytes(const LoaderCase& of) {
+  const FetchCosts& costs = of.facts->costs;
+  if (costs.batch_bytes() > 0) return costs.batch_bytes() / std::max(1.0, costs.items());
+  return of.repeated != nullptr ? of.repeated->bytes() : 0;
+}
+
+/// A file that holds far more than the item is read whole.
+bool ReadsTooMuch(const LoaderCase& of) {
+  const FetchCosts& costs = of.facts->costs;
+  const double read = costs.read_bytes() / std::max(1.0, costs.items());
+  const double bytes = ItemBytes(of);
+  return bytes > 0 && read >= kWasted * bytes && read >= kStorageBytes;
+}
+
+/// Each item may be a view that keeps the whole of what its file holds in memory.
+bool LoadsViews(const LoaderCase& of, const Doing& doing) {
+  return doing.cure->library == "torch.load" && ReadsTooMuch(of);
+}
+
 /// "In 97 % of a batch's time NumPy computes (qr, repeat.py:11)."
 std::string WhyText(const LoaderCase& of) {
   const std::optional<Doing> doing = DoingOf(of);
@@ -96,12 +116,10 @@ std::string WhyText(const LoaderCase& of) {
   }
   std::string text =
       fmt::format(" In {:.0f} % of a batch's time {}{}.", 100 * doing->share, what, where);
-  // A file that holds far more than the item is read whole.
-  const double items = std::max(1.0, costs.items());
-  if (costs.read_bytes() >= kWasted * std::max(1.0, costs.batch_bytes()) &&
-      costs.read_bytes() / items >= kStorageBytes) {
-    text += fmt::format(" It reads {} for each item; in the batch an item takes {}.",
-                        Bytes(costs.read_bytes() / items), Bytes(costs.batch_bytes() / items));
+  if (ReadsTooMuch(of)) {
+    text +=
+        fmt::format(" It reads {} for each item, which is of {}.",
+                    Bytes(costs.read_bytes() / std::max(1.0, costs.items())), Bytes(ItemBytes(of)));
   }
   if (costs.delayed() >= 0.2) {
     text += fmt::format(" In {:.0f} % it waits for a core.", 100 * costs.delayed());
@@ -121,12 +139,20 @@ std::string_view CureText(const LoaderCase& of) {
            "arrays number by number), or let the data set give whole batches "
            "(sampler=BatchSampler(...), batch_size=None).";
   }
+  if (LoadsViews(of, *doing)) {
+    return "torch.save of a view (a slice) writes the whole tensor that it was cut from: save "
+           ".clone() of it, and a file holds no more than its item.";
+  }
   return doing->cure->cure;
 }
 
 std::string Expected(const LoaderCase& of, const LoaderForecast& forecast) {
-  return fmt::format("a step then takes about {} ms (± {}) instead of {}", Millis(forecast.step_ns),
-                     Millis(forecast.error_ns), Millis(of.load.step_ns));
+  const std::string range =
+      forecast.error_ns < forecast.step_ns
+          ? "± " + Millis(forecast.error_ns)
+          : fmt::format("at most {}", Millis(forecast.step_ns + forecast.error_ns));
+  return fmt::format("a step then takes about {} ms ({}) instead of {}", Millis(forecast.step_ns),
+                     range, Millis(of.load.step_ns));
 }
 
 /// "num_workers=4, persistent_workers=True".
@@ -155,10 +181,13 @@ std::optional<LoaderForecast> KeptResults(const LoaderCase& of) {
 
 std::string KeptText(const LoaderCase& of, const LoaderForecast& forecast) {
   const double bytes = of.repeated->bytes() * static_cast<double>(of.length);
+  const std::optional<Doing> doing = DoingOf(of);
+  const bool views = doing && LoadsViews(of, *doing);
   return fmt::format(
       "The work for an item is done again in each epoch, with the same result ({} items were "
-      "compared): do it once, ahead of the training, or cache the results{}: {}.",
+      "compared): do it once, ahead of the training, or cache the results{}{}: {}.",
       of.repeated->again(), bytes > 0 ? fmt::format(" ({} in all)", Bytes(bytes)) : std::string(),
+      views ? ", each as a .clone(): a view keeps all that its file holds in memory" : "",
       Expected(of, forecast));
 }
 
@@ -278,7 +307,10 @@ void AdviseStartUps(const LoaderCase& of, LoaderAdvice* out) {
   // What is spared was measured in these steps alone: how much the others vary says nothing of it.
   forecast.error_ns = 0.2 * spared_ns;
   out->explained_ns = of.start_up_wait_ns;
-  const std::string how = of.made_anew
+  const std::string how = each_step ? "Make one iterator before the loop (batches = iter(loader)), "
+                                      "or loop over the loader itself; and set "
+                                      "persistent_workers=True"
+                          : of.made_anew
                               ? "Make the DataLoader once, before the loop over epochs, with "
                                 "persistent_workers=True"
                               : "Set persistent_workers=True in the DataLoader";
@@ -354,7 +386,10 @@ void AdviseSlowWorkers(const LoaderCase& of, LoaderAdvice* out) {
 /// A few batches take far longer than most: what they take beyond those is a good part of the wait.
 bool Uneven(const LoaderCase& of) {
   const double wait_ns = of.load.step_ns - of.load.compute_ns;
-  return of.slow_items_ns * 2 > of.wait_ns || of.fetch_mean_ns - of.fetch_ns > 0.4 * wait_ns;
+  // What all batches wait for on their way is no single one's.
+  const double tail_ns = of.fetch_mean_ns - of.fetch_ns;
+  return of.slow_items_ns * 2 > of.wait_ns ||
+         (tail_ns > 0.4 * wait_ns && 2 * of.load.hand_over_ns < wait_ns);
 }
 
 void AdviseSlowItems(const LoaderCase& of, LoaderAdvice* out) {
@@ -375,20 +410,28 @@ void AdviseSlowItems(const LoaderCase& of, LoaderAdvice* out) {
 /// The workers are faster than the training: the way of a batch from a worker is what costs.
 bool AdviseHandOver(const LoaderCase& of, LoaderAdvice* out) {
   const double wait_ns = of.load.step_ns - of.load.compute_ns;
-  if (of.fetch_ns >= 0.5 * wait_ns) return false;
   const double measured_ns = of.load.hand_over_ns;
   // So long as that it waits for something else: a core, the worker.
   const bool known =
       measured_ns >= 0.5 * wait_ns && measured_ns <= kMostHandOverNs + of.load.batch_bytes;
-  out->cause = fmt::format(
-      "The workers make a batch in {} ms, and the training waits {} ms for it: its way from the "
-      "worker (a queue, shared memory) costs more than making it{}.",
-      Millis(of.fetch_ns), Millis(wait_ns),
-      known ? fmt::format(", {} ms for {}", Millis(measured_ns), Bytes(of.load.batch_bytes))
-      : of.load.others_cores >= 0.5 * of.cores
-          ? fmt::format(", since other programs have {} of {} cores", Plain(of.load.others_cores),
-                        of.cores)
-          : std::string());
+  const bool cheap = of.fetch_ns < 0.5 * wait_ns;
+  if (!cheap && !known) return false;
+  out->cause = !cheap ? fmt::format(
+                            "The workers make batches fast enough. The steps wait {} ms for a "
+                            "batch, and {} ms of that is "
+                            "its way from the worker (a queue, shared memory).",
+                            Millis(wait_ns), Millis(measured_ns))
+                      : fmt::format(
+                            "The workers make a batch in {} ms, and the training waits {} ms for "
+                            "it: its way from the "
+                            "worker (a queue, shared memory) costs more than making it{}.",
+                            Millis(of.fetch_ns), Millis(wait_ns),
+                            known ? fmt::format(", {} ms for {}", Millis(measured_ns),
+                                                Bytes(of.load.batch_bytes))
+                            : of.load.others_cores >= 0.5 * of.cores
+                                ? fmt::format(", since other programs have {} of {} cores",
+                                              Plain(of.load.others_cores), of.cores)
+                                : std::string());
   if (measured_ns > 0) out->explained_ns = std::min(of.wait_ns, measured_ns * of.steps);
   const LoaderForecast without = ForecastLoader(of.load, 0);
   out->gains = Gains(of.load, without);

@@ -33,7 +33,7 @@ struct LoaderCase {
   double wait_ns = 0;           ///< Of all of them.
   double start_up_wait_ns = 0;  ///< Of it: in steps during which workers began.
   double start_ups = 0;         ///< Such steps.
-  double slow_items = 0;
+  std::int64_t slow_items = 0;
   double slow_items_ns = 0;  ///< What these took beyond the others.
   std::string slow_item;     ///< The slowest.
   double slow_item_ns = 0, slow_item_mean_ns = 0;

@@ -55,8 +55,9 @@ constexpr LoaderCure kCures[] = {
     {.library = "numpy", .does = "NumPy computes", .cure = kArrays},
     {.library = "numpy.load",
      .does = "numpy.load reads arrays",
-     .cure = "Load them once in each worker (in __init__ or at its first item) and not for each "
-             "item, or map them to memory (mmap_mode=\"r\", files of .npy)."},
+     .cure =
+         "Load each file once in each worker (in __init__ or at its first item) and not for each "
+         "item, or map it to memory (mmap_mode=\"r\", files of .npy)."},
     {.library = "scipy", .does = "SciPy computes", .cure = kArrays},
     {.library = "torch",
      .does = "torch computes",
@@ -64,8 +65,9 @@ constexpr LoaderCure kCures[] = {
              "where there is a GPU, apply it there."},
     {.library = "torch.load",
      .does = "torch.load reads files",
-     .cure = "Load them once in each worker and not for each item; torch.save of a view (a slice) "
-             "writes its whole storage, so save a clone of it."},
+     .cure =
+         "Load each file once in each worker and not for each item; torch.save of a view (a slice) "
+         "writes its whole storage, so save a clone of it."},
     {.library = "torchvision",
      .does = "torchvision's transforms work",
      .cure = "Apply what is not random once, ahead of the training; apply the rest to a whole "
@@ -91,7 +93,7 @@ constexpr LoaderCure kCures[] = {
     {.library = "zlib", .does = "data are unpacked", .cure = kArchive, .within = true},
     {.library = "pickle",
      .does = "objects are unpickled",
-     .cure = "Load them once in each worker and not for each item, or keep arrays (NumPy, "
+     .cure = "Load each file once in each worker and not for each item, or keep arrays (NumPy, "
              "safetensors)."},
     {.library = "json", .does = "JSON is parsed", .cure = kText},
     {.library = "csv", .does = "text is parsed", .cure = kText},
@@ -110,7 +112,7 @@ constexpr LoaderCure kCures[] = {
      .within = true},
     {.library = "time.sleep",
      .does = "the fetch sleeps",
-     .cure = "A fetch that sleeps needs no core: there may be more workers than cores.",
+     .cure = "Leave the sleep out where nothing needs it.",
      .waits = true},
     {.library = "fcntl",
      .does = "it waits for a lock of a file (flock)",
