@@ -252,6 +252,21 @@ for i in range(40):
     assert second["without_gradient"] == second["frozen"] == 0
 
 
+def test_a_model_whose_optimizer_is_gone_has_been_trained(telltale):
+    run = telltale.python(
+        PRELUDE
+        + """
+models = []
+for training in range(3):
+    models.append(nn.Linear(8, 3))
+    opt = torch.optim.SGD(models[-1].parameters(), lr=0.1)
+    for i in range(8): opt.zero_grad(); F.cross_entropy(models[-1](x), y).backward(); opt.step()
+"""
+    ).assert_clean()
+    facts = _facts(run, "optimizer.parameters")
+    assert facts and all(each["outside"] == 0 for each in facts)
+
+
 def test_an_optimizer_whose_models_were_not_seen(telltale):
     run = telltale.python(
         """

@@ -194,14 +194,20 @@ _end_device: Callable[[], Any] = _nothing
 _hook_losses: Callable[[], Any] = _nothing
 
 
+def _evaluates() -> bool:
+    """The output of a model's call is its predictions, which the layers' hooks record."""
+    return place.call is not None and place.call.mode != TRAIN
+
+
 def _install_device() -> None:
     """What lies on a device is the business of the adapter for torch. It is imported only where torch is."""
     global _begin_device, _end_device, _hook_losses
-    from ..torch import device, loss, tensors
+    from ..torch import device, loss, outputs, tensors
 
     _begin_device = tensors.careful(device.begin_forward)
     _end_device = tensors.careful(device.end_step)
     _hook_losses = tensors.careful(loss.hook_functions)
+    outputs.predictions_elsewhere = _evaluates
     values.take_on_device = tensors.record
     # It launches what waits, whatever it is put around.
     values.launch_device = tensors.careful(_nothing)

@@ -104,7 +104,7 @@ class Root:
     torch.utils.swap_tensors refuses those that have one.
     """
 
-    __slots__ = ("looked", "names", "outer", "reference")
+    __slots__ = ("looked", "names", "outer", "owned", "reference")
 
     def __init__(self, module: Any, outer: Any) -> None:
         # Whether its parts have their names.
@@ -114,6 +114,8 @@ class Root:
         self.outer = weakref.ref(outer)
         # Its parameters' names: within the root -> told.
         self.names: dict[str, str] = {}
+        # id of each of its parameters that an optimizer has had.
+        self.owned: set[int] = set()
 
 
 def version() -> int:

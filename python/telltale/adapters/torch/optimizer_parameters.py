@@ -102,6 +102,12 @@ def _facts(optimizer: Any, known: _Known) -> dict[str, Any]:
         return {**facts, "in_called_models": None, "model_parameters": None}
     owned = {id(parameter) for each in optim.living() for parameter in optim.listed(each)}
     owned.update(id(parameter) for parameter in own)
+    # What an optimizer has trained that is gone has learned.
+    for root in modules.roots():
+        model = root.reference()
+        if model is not None:
+            root.owned |= owned.intersection(id(parameter) for parameter in model.parameters())
+            owned |= root.owned
     trainable = [parameter for parameter in of_models.values() if parameter.requires_grad]
     frozen = [parameter for parameter in of_models.values() if not parameter.requires_grad]
     outside = [each for each in trainable if id(each) not in owned and each.grad is not None]

@@ -42,6 +42,8 @@ _loss_type: Any = ()
 _classifying: Any = ()
 # id of what the newest root whose modules are watched has given
 _root_gave = 0
+# What another adapter says: it records what the model of the present step predicts.
+predictions_elsewhere: Callable[[], bool] = lambda: False
 _hook_functions: Callable[[], None] | None = None
 # The open step and mode; another object whenever they change.
 _moment: tuple[int, int] | None = None
@@ -318,7 +320,8 @@ def _give_pair(entry: _Entry, classifies: bool, args: tuple[Any, ...], kwargs: d
     if classifies:
         predicted = _argument(args, kwargs, 0, "input")
         # In an evaluation what the root gave is there already.
-        if predicted is not None and not (_evaluation and id(predicted) == _root_gave):
+        there = (_evaluation and id(predicted) == _root_gave) or predictions_elsewhere()
+        if predicted is not None and not there:
             entry.give("input", predicted, "predictions")
     target = _argument(args, kwargs, 1, "target")
     if target is not None:
