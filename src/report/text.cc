@@ -133,6 +133,16 @@ std::vector<std::string> ByWhatWasMissing(const RunData& data, rules::RuleStatus
   return out;
 }
 
+/// What happened to the records or tensors of a loss in the ledger.
+std::string_view HowLost(std::string_view name) {
+  if (name == "probe.unanswered") {
+    return "were due before it was known whether they are wanted, and were not recorded";
+  }
+  if (name == format::kSkipped) return "were not recorded";
+  if (name.ends_with("_dropped")) return "found no room and were dropped";
+  return "lost";
+}
+
 /// " (capture.subclass 40, log.not_a_number 2)", of what was skipped.
 std::string ReasonsInBrackets(const analysis::Summary& summary) {
   const std::vector<SkippedReason> reasons = SkippedReasons(summary);
@@ -453,13 +463,14 @@ std::vector<std::string> Unknowns(const RunData& data) {
     }
   }
   for (const auto& [captures, names] : partial) {
-    out.push_back(fmt::format("Partial: {} for {}: nothing was found in these.", captures, names));
+    out.push_back(
+        fmt::format("Partial: {} came for {}, and nothing was found in them.", captures, names));
   }
   for (const auto& [name, total] : s.ledger) {
     if (!total.loss || total.value == 0) continue;
-    out.push_back(fmt::format("{}: {} {} lost{}.", name,
+    out.push_back(fmt::format("{}: {} {} {}{}.", name,
                               Thousands(static_cast<std::int64_t>(total.value)), total.unit,
-                              name == format::kSkipped ? ReasonsInBrackets(s) : ""));
+                              HowLost(name), name == format::kSkipped ? ReasonsInBrackets(s) : ""));
   }
   double gap_seconds = 0;
   for (const analysis::Gap& gap : s.gaps) {

@@ -4,6 +4,7 @@
 //
 // Thread safety: none. Memory: a number a series, a few a process.
 #pragma once
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -38,6 +39,7 @@ class CaptureCount {
   void See(const store::OrderedRecord& record, std::uint32_t series) {
     switch (record.table) {
       case format::TableId::kStatistics:
+        SeeNumbers(*record.As<format::StatisticRow>());
         return SeeCapture(series, record.As<format::StatisticRow>()->step);
       case format::TableId::kHistograms:
         return SeeCapture(series, record.As<format::HistogramRow>()->step);
@@ -56,6 +58,12 @@ class CaptureCount {
   /// plan has nothing of it, or none of it came at all (the model has no such tensors).
   std::optional<Captures> Of(const std::vector<Need>& needs,
                              const std::vector<const Series*>& series) const;
+
+  /// First step whose captured tensors had one without any finite number, where half of all that
+  /// were captured had none; else -1.
+  std::int64_t no_number_since() const {
+    return 2 * no_numbers_ >= captured_ ? no_number_since_ : -1;
+  }
 
  private:
   struct Planned {
@@ -85,11 +93,19 @@ class CaptureCount {
     seen.step = step;
     ++seen.count;
   }
+  void SeeNumbers(const format::StatisticRow& row) {
+    ++captured_;
+    if (!std::isnan(row.min) || row.count == 0) return;
+    ++no_numbers_;
+    if (no_number_since_ < 0) no_number_since_ = row.step;
+  }
   void SeeStep(const format::StepRow& step);
   void SeeEvent(const format::EventRow& event);
   std::int64_t PlannedOf(const Process& process, const Need& need) const;
 
   std::vector<Seen> seen_;  ///< By series.
+  std::uint64_t captured_ = 0, no_numbers_ = 0;
+  std::int64_t no_number_since_ = -1;
   std::vector<Planned> plan_;
   std::map<std::string, std::vector<std::string>, std::less<>> takes_;  ///< Of any plan so far.
   std::map<ProcessKey, Process> processes_;

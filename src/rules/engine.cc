@@ -533,9 +533,10 @@ std::vector<RuleState> Engine::rule_states(bool summaries) const {
         state.status = RuleStatus::kNoData;
         state.missing = MissingOf(*slot);
       } else if (ended_) {
-        const std::optional<Captures> captures = TooFewOf(*slot);
-        state.status = captures ? RuleStatus::kPartial : RuleStatus::kNoIssuesFound;
-        if (captures) state.partial = captures->Words();
+        const std::optional<Captures> captures = CapturesOf(*slot);
+        const bool few = captures && captures->TooFew();
+        state.status = few ? RuleStatus::kPartial : RuleStatus::kNoIssuesFound;
+        if (few) state.partial = captures->Words();
       }
       if (summaries && !slot->failed) state.summary = slot->rule->Summary();
     } catch (const std::exception& error) {
@@ -556,10 +557,11 @@ std::string Engine::MissingOf(const Slot& slot) const {
     return slot.records == 0 ? "nothing that it reads was recorded"
                              : "what it was given was not enough";
   }
-  return Missing(*slot.desc, slot.needs, slot.seen, seen_, elapsed_seconds());
+  return Missing(*slot.desc, slot.needs, slot.seen, seen_,
+                 {CapturesOf(slot), captures_.no_number_since(), elapsed_seconds()});
 }
 
-std::optional<Captures> Engine::TooFewOf(const Slot& slot) const {
+std::optional<Captures> Engine::CapturesOf(const Slot& slot) const {
   if (slot.needs.empty()) return std::nullopt;
   std::vector<const Series*> series;
   for (std::uint32_t id = 0; id < wanted_.size(); ++id) {
@@ -568,8 +570,7 @@ std::optional<Captures> Engine::TooFewOf(const Slot& slot) const {
       series.push_back(&series_[id]);
     }
   }
-  const std::optional<Captures> captures = captures_.Of(slot.needs, series);
-  return captures && captures->TooFew() ? captures : std::nullopt;
+  return captures_.Of(slot.needs, series);
 }
 
 std::uint32_t Engine::table_mask() const {

@@ -139,7 +139,7 @@ class Engine {
   /// Why a rule has not judged.
   std::string MissingOf(const Slot& slot) const;
   /// Captures of what the rule needs that it was given, where those were too few.
-  std::optional<Captures> TooFewOf(const Slot& slot) const;
+  std::optional<Captures> CapturesOf(const Slot& slot) const;
   /// The slots that want the records of a series.
   const std::vector<Slot*>& WantedBy(const Series& series);
   void Deliver(Slot* slot, const Record& record);

@@ -132,7 +132,7 @@ void SeenByRule::Add(const Series& series) {
 }
 
 std::string Missing(const RuleDesc& rule, const std::vector<Need>& needs, const SeenByRule& its,
-                    const Seen& run, double seconds) {
+                    const Seen& run, const Extent& extent) {
   std::uint32_t wanted = rule.data_mask;
   if (!needs.empty()) wanted |= DataMask(Datum::kSteps);
   const std::uint32_t there = (run.data() & ~kOfRule) | (its.data() & kOfRule);
@@ -145,7 +145,16 @@ std::string Missing(const RuleDesc& rule, const std::vector<Need>& needs, const 
   if (!rule.captures.empty() && needs.empty() && !its.Captured(kTensorTables)) {
     return "no tensor to judge was captured";  // Nobody has named any: it takes all.
   }
+  const double seconds = extent.seconds;
   if (run.steps() == 0) return fmt::format("the run was too short ({})", Seconds(seconds));
+  if (extent.captures && extent.captures->TooFew()) {
+    return fmt::format("only {} of {} planned captures came", extent.captures->given,
+                       extent.captures->planned);
+  }
+  if (extent.captures && extent.no_number_since >= 0) {
+    return fmt::format("captured tensors hold no finite number from step {} on",
+                       extent.no_number_since);
+  }
   if (run.steps() >= kManySteps && seconds >= kLongSeconds) {
     return (wanted & DataMask(Datum::kSamples)) != 0
                ? "some of the machine's metrics that are needed were not recorded"

@@ -7,6 +7,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "format/records.gen.h"
+#include "rules/capture_count.h"
 #include "rules/rule.h"
 #include "rules/rule_set.h"
 #include "rules/series.h"
@@ -66,9 +68,16 @@ class SeenByRule {
   std::uint32_t tables_ = 0;  ///< Of captured tensors.
 };
 
+/// How much of it there was.
+struct Extent {
+  std::optional<Captures> captures;   ///< Of what the rule needs.
+  std::int64_t no_number_since = -1;  ///< CaptureCount::no_number_since.
+  double seconds = 0;                 ///< Of the run so far.
+};
+
 /// Why a rule that has not judged could not: "no GPU was seen", "no gradients were captured", "8
-/// steps in 3.2 s are too few". `seconds`: of the run so far.
+/// steps in 3.2 s are too few".
 std::string Missing(const RuleDesc& rule, const std::vector<Need>& needs, const SeenByRule& its,
-                    const Seen& run, double seconds);
+                    const Seen& run, const Extent& extent);
 
 }  // namespace telltale::rules

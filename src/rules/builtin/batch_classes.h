@@ -2,6 +2,8 @@
 // The event `batch.classes`: for some rows of some batches, how many labels of each class were
 // predicted as which. Thread safety: none.
 #pragma once
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -29,6 +31,12 @@ struct ClassCounts {
   std::uint64_t samples = 0;
   std::vector<Pair> pairs;
 };
+
+/// Why `samples` labels say nothing where so many are needed.
+inline std::string LabelsLacking(std::uint64_t samples, std::uint64_t needed) {
+  return samples == 0 ? "no labels of a classification loss were recorded"
+                      : fmt::format("{} labels were recorded, {} are needed", samples, needed);
+}
 
 /// Nothing where the text is no such event, or has more than `most` classes.
 inline std::optional<ClassCounts> ClassCountsOf(const nlohmann::json& data, std::size_t most) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "rules/builtin/loop_rule.h"
+#include "rules/builtin/numbers.h"
 
 namespace telltale::rules {
 
@@ -38,7 +39,7 @@ class BatchGates final : public LoopRule<BatchGatesProcess> {
       : threshold_(threshold), patience_(std::max<std::int64_t>(1, patience)) {}
 
  protected:
-  std::string_view Lacks() const override { return "no hidden tanh or sigmoid layer was seen"; }
+  std::string Lacks() const override { return "no hidden tanh or sigmoid layer was seen"; }
   bool Reads(std::string_view kind) const override { return kind == "batch.gates"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
@@ -96,8 +97,7 @@ class BatchGates final : public LoopRule<BatchGatesProcess> {
     Incident incident = BeginAt(worst->since_step, worst->since_ns, Severity::kMedium);
     const auto count = static_cast<std::int64_t>(layers.size());
     incident.message = fmt::format("{} of {} activation layers are saturated", ill, count);
-    const std::string more =
-        ill > 1 ? fmt::format(" ({} more layers are like it)", ill - 1) : std::string();
+    const std::string more = ill > 1 ? MoreLikeIt(ill - 1) : std::string();
     incident.cause = fmt::format(
         "{} % of the outputs of the {} layer {} of {} have no slope, in each of the last {} steps "
         "that were checked{}: no gradient passes through them.",

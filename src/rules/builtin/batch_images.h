@@ -39,7 +39,7 @@ struct BatchImagesProcess : LoopProcess {
 
 class BatchImages final : public LoopRule<BatchImagesProcess> {
  protected:
-  std::string_view Lacks() const override { return "no convolution was given images"; }
+  std::string Lacks() const override { return "no convolution was given images"; }
   bool Reads(std::string_view kind) const override { return kind == "batch.images"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,

@@ -31,7 +31,7 @@ struct BatchTokensProcess : LoopProcess {
 
 class BatchTokens final : public LoopRule<BatchTokensProcess> {
  protected:
-  std::string_view Lacks() const override { return "no embedding was given rows of tokens"; }
+  std::string Lacks() const override { return "no embedding was given rows of tokens"; }
   bool Reads(std::string_view kind) const override { return kind == "batch.tokens"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,

@@ -44,6 +44,7 @@ class BoostedModel final : public Rule {
     }
     const bool begins = event->kind == "boosting.start";
     if (!begins && event->kind != "boosting.model") return;
+    begun_ = true;
     Process* const process =
         processes_.Find(*event, record.writer, [&](Process* former) { Say(former, reporter); });
     if (process == nullptr) return;
@@ -67,6 +68,10 @@ class BoostedModel final : public Rule {
   }
 
   bool has_data() const override { return has_data_; }
+  bool applies() const override { return begun_; }
+  std::string Missing() const override {
+    return begun_ ? "the boosted trees were not recorded" : "no boosted trees were trained";
+  }
 
  private:
   struct Process : TrainingProcess {
@@ -98,6 +103,7 @@ class BoostedModel final : public Rule {
   }
 
   ProcessTable<Process> processes_;
+  bool begun_ = false;  ///< Boosting was seen.
   bool has_data_ = false;
 };
 

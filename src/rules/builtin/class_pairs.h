@@ -28,14 +28,23 @@ struct ClassPairsProcess : LoopProcess {
 
 class ClassPairs final : public LoopRule<ClassPairsProcess> {
  protected:
-  std::string_view Lacks() const override { return "no classification loss was seen"; }
+  std::string Lacks() const override {
+    if (classes_ > 0 && classes_ < kLeastClasses) {
+      return fmt::format("the loss has {} classes, and pairs are judged from {} classes on",
+                         classes_, kLeastClasses);
+    }
+    return LabelsLacking(samples_, Enough(classes_));
+  }
   bool Reads(std::string_view kind) const override { return kind == "batch.classes"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
                ClassPairsProcess* process) override {
     auto counts = ClassCountsOf(data, kMostClasses);
     // Of the two classes of a GAN's or of a sampled loss none is to be learned before the other.
-    if (!counts || counts->classes < 4) return;
+    if (!counts) return;
+    classes_ = counts->classes;
+    if (classes_ < kLeastClasses) return;
+    samples_ += counts->samples;
     const bool evaluation = TextIn(data, "mode") == "EVAL";
     auto& newest = process->newest[evaluation ? 1 : 0];
     if (!newest.empty() && newest.back().classes != counts->classes) newest.clear();
@@ -48,6 +57,7 @@ class ClassPairs final : public LoopRule<ClassPairsProcess> {
   static constexpr std::size_t kMostKept = 128;
   // Of a pool: samples at least, and of each class on the average.
   static constexpr std::uint64_t kLeastSamples = 250;
+  static constexpr std::size_t kLeastClasses = 4;
   static constexpr std::uint64_t kOfClass = 25;
   static constexpr std::uint64_t kLeastOfClass = 10;
   static constexpr std::uint64_t kLeastOfOthers = 100;
@@ -59,6 +69,10 @@ class ClassPairs final : public LoopRule<ClassPairsProcess> {
   static constexpr double kOver = 0.15;
   /// Of the mistakes of both classes the share that the other one gets.
   static constexpr double kBetweenThem = 0.8;
+
+  static std::uint64_t Enough(std::size_t classes) {
+    return std::max<std::uint64_t>(kLeastSamples, kOfClass * classes);
+  }
 
   struct Pool {
     std::vector<std::uint64_t> labels, right, counts;  ///< counts[label * classes + predicted].
@@ -148,7 +162,7 @@ class ClassPairs final : public LoopRule<ClassPairsProcess> {
   void Judge(const format::EventRow& event, std::deque<ClassCounts>& newest, bool evaluation,
              ClassPairsProcess* process) {
     const std::size_t classes = newest.back().classes;
-    const std::uint64_t enough = std::max<std::uint64_t>(kLeastSamples, kOfClass * classes);
+    const std::uint64_t enough = Enough(classes);
     if (newest.size() > kMostKept) newest.pop_front();
     Pool smallest(classes);
     Pool none(classes);
@@ -209,6 +223,9 @@ class ClassPairs final : public LoopRule<ClassPairsProcess> {
     incident.evidence = JsonText(evidence);
     Say(process, evaluation ? "evaluation" : "", std::move(incident));
   }
+
+  std::size_t classes_ = 0;    ///< Of the newest labels.
+  std::uint64_t samples_ = 0;  ///< Labels of losses with enough classes.
 };
 
 }  // namespace telltale::rules

@@ -49,7 +49,7 @@ class ClassShares final : public LoopRule<ClassSharesProcess> {
         patience_(static_cast<std::size_t>(std::max<std::int64_t>(1, patience))) {}
 
  protected:
-  std::string_view Lacks() const override { return "no classification loss was seen"; }
+  std::string Lacks() const override { return LabelsLacking(labels_, samples_); }
   bool Reads(std::string_view kind) const override { return kind == "batch.classes"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
@@ -65,6 +65,7 @@ class ClassShares final : public LoopRule<ClassSharesProcess> {
     Add(*counts, &side);
     side.step = counts->step;
     side.ns = event.time_ns;
+    labels_ = std::max(labels_, side.samples);
     if (side.samples >= samples_) SeesData();
   }
 
@@ -180,6 +181,7 @@ class ClassShares final : public LoopRule<ClassSharesProcess> {
   const double misprediction_;
   const std::uint64_t samples_;
   const std::size_t patience_;
+  std::uint64_t labels_ = 0;  ///< Of training or evaluation, the more.
 };
 
 }  // namespace telltale::rules

@@ -169,8 +169,7 @@ class DeadRelu final : public TensorRule {
   }
 
   static std::string Others(const std::vector<const Tensor*>& ill) {
-    return ill.size() > 1 ? fmt::format(" ({} more layers are like it)", ill.size() - 1)
-                          : std::string();
+    return ill.size() > 1 ? MoreLikeIt(ill.size() - 1) : std::string();
   }
 
   const TensorPattern pattern_;

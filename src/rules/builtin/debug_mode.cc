@@ -68,7 +68,7 @@ class DebugMode final : public LoopRule<Process> {
       : min_steps_(std::max<std::int64_t>(1, p.GetInt("min_steps"))) {}
 
  protected:
-  std::string_view Lacks() const override { return "too few steps were recorded"; }
+  std::string Lacks() const override { return "too few steps were recorded"; }
   bool Reads(std::string_view kind) const override { return kind == "debug.modes"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,

@@ -23,9 +23,7 @@ class GradientsNotCleared final : public LoopRule<LoopProcess> {
   explicit GradientsNotCleared(const Parameters& p) : min_looks_(p.Get("min_looks")) {}
 
  protected:
-  std::string_view Lacks() const override {
-    return "whether gradients are cleared was not recorded";
-  }
+  std::string Lacks() const override { return "whether gradients are cleared was not recorded"; }
   bool Reads(std::string_view kind) const override { return kind == "loop.gradients"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,

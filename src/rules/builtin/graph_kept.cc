@@ -57,7 +57,7 @@ class GraphKept final : public LoopRule<Process> {
         cell_steps_(static_cast<std::size_t>(std::max<std::int64_t>(2, p.GetInt("cell_steps")))) {}
 
  protected:
-  std::string_view Lacks() const override { return "no backward pass was timed"; }
+  std::string Lacks() const override { return "no backward pass was timed"; }
   bool Reads(std::string_view kind) const override { return kind == "backward.retained"; }
 
   void OnEvent(const format::EventRow&, const nlohmann::json& data, Process* process) override {

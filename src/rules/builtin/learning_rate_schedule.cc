@@ -80,7 +80,7 @@ class LearningRateSchedule final : public LoopRule<Process> {
   }
 
  protected:
-  std::string_view Lacks() const override { return "no learning rate was recorded"; }
+  std::string Lacks() const override { return "no learning rate was recorded"; }
   bool Reads(std::string_view kind) const override {
     return kind == "scheduler" || kind == "optimizer";
   }

@@ -63,7 +63,7 @@ class LoopRule : public Rule {
     }
   }
   bool has_data() const final { return has_data_; }
-  std::string Missing() const final { return std::string(stepped_ ? Lacks() : ""); }
+  std::string Missing() const final { return stepped_ ? Lacks() : std::string(); }
 
  protected:
   /// The kinds of events that OnEvent is given.
@@ -78,7 +78,7 @@ class LoopRule : public Rule {
 
   void SeesData() { has_data_ = true; }
   /// What has not come where steps came: a sentence of missing.h.
-  virtual std::string_view Lacks() const = 0;
+  virtual std::string Lacks() const = 0;
 
   /// Opens the incident about `about`, or says its present state. Of `finding` the words, severity,
   /// evidence and costs count, and where it is new its begin.

@@ -100,7 +100,7 @@ class LossFunction final : public LoopRule<Process> {
   }
 
  protected:
-  std::string_view Lacks() const override { return "no loss function was recognized"; }
+  std::string Lacks() const override { return "no loss function was recognized"; }
   bool Reads(std::string_view kind) const override { return kind == "loss.function"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,

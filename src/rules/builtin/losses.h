@@ -281,7 +281,7 @@ class LossRule : public Rule {
   bool Wants(const Series& series) final { return LossTraces<Trace>::Wants(series); }
 
   void OnRecord(const Record& record, Reporter* reporter) final {
-    const auto point = [&](Trace* trace, const LossPoint& p) { OnLoss(trace, p, reporter); };
+    const auto point = [&](Trace* trace, const LossPoint& p) { Take(trace, p, reporter); };
     const auto close = [&](Trace* trace) { Close(trace, reporter); };
     if (const auto* scalar = record.As<format::ScalarRow>()) {
       traces_.OnScalar(*scalar, record.writer, point, close);
@@ -293,14 +293,16 @@ class LossRule : public Rule {
   }
 
   void OnEnd(Reporter* reporter) final {
-    traces_.EndAll([&](Trace* trace, const LossPoint& p) { OnLoss(trace, p, reporter); },
+    traces_.EndAll([&](Trace* trace, const LossPoint& p) { Take(trace, p, reporter); },
                    [&](Trace* trace) { Close(trace, reporter); });
   }
 
   bool has_data() const final { return has_data_; }
   bool applies() const final { return !traces_.reinforcement(); }
   std::string Missing() const final {
-    return applies() ? std::string() : std::string(ReinforcementSigns::kMissing);
+    if (!applies()) return std::string(ReinforcementSigns::kMissing);
+    if (no_number_ < 0 || 2 * no_numbers_ < losses_) return {};
+    return fmt::format("the loss is no finite number from step {} on", no_number_);
   }
   std::string Summary() const final {
     if (applies()) return {};
@@ -324,7 +326,19 @@ class LossRule : public Rule {
   LossTraces<Trace>& traces() { return traces_; }
 
  private:
+  void Take(Trace* trace, const LossPoint& point, Reporter* reporter) {
+    ++losses_;
+    if (!std::isfinite(point.value)) {
+      ++no_numbers_;
+      if (no_number_ < 0) no_number_ = point.step;
+    }
+    OnLoss(trace, point, reporter);
+  }
+
   LossTraces<Trace> traces_;
+  std::int64_t losses_ = 0;
+  std::int64_t no_numbers_ = 0;  ///< Of these: NaN or infinite.
+  std::int64_t no_number_ = -1;  ///< Step of the first of them.
   bool has_data_ = false;
 };
 

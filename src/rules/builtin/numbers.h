@@ -91,6 +91,13 @@ inline bool IsFurtherLoss(std::string_view name) {
   return name.size() == 6 && name.starts_with("loss.") && name[5] >= '1' && name[5] <= '9';
 }
 
+/// " (2 more layers are like it)" behind what is said of one; empty where there is no other.
+template <class Count>
+std::string MoreLikeIt(Count others) {
+  if (others <= 0) return {};
+  return fmt::format(" ({} more {} like it)", others, others == 1 ? "layer is" : "layers are");
+}
+
 /// A duration in ms.
 inline std::string Millis(double ns) { return Plain(ns / 1e6); }
 

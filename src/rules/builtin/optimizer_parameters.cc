@@ -53,7 +53,7 @@ class OptimizerParameters final : public LoopRule<Process> {
   explicit OptimizerParameters(const Parameters& p) : min_looks_(p.Get("min_looks")) {}
 
  protected:
-  std::string_view Lacks() const override { return "no parameters of an optimizer were recorded"; }
+  std::string Lacks() const override { return "no parameters of an optimizer were recorded"; }
   bool Reads(std::string_view kind) const override {
     return kind == "optimizer.parameters" || kind == "loss.function";
   }

@@ -40,7 +40,7 @@ class OptimizerRecreated final : public LoopRule<Process> {
         steps_each_(p.Get("steps_each")) {}
 
  protected:
-  std::string_view Lacks() const override { return "no optimizer was recorded"; }
+  std::string Lacks() const override { return "no optimizer was recorded"; }
   bool Reads(std::string_view kind) const override { return kind == "optimizer"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,

@@ -61,11 +61,17 @@ class RepeatedBatches final : public LoopRule<LoopProcess> {
       : min_batches_(p.Get("min_batches")), min_iterators_(p.Get("min_iterators")) {}
 
  protected:
-  std::string_view Lacks() const override { return "no epoch of a data loader has ended"; }
-  bool Reads(std::string_view kind) const override { return kind == "dataloader.epoch"; }
+  std::string Lacks() const override {
+    return loader_ ? "no epoch of a data loader has ended" : "no data loader was seen";
+  }
+  bool Reads(std::string_view kind) const override {
+    return kind == "dataloader.epoch" || kind == "dataloader";
+  }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
                LoopProcess* process) override {
+    loader_ = true;
+    if (event.kind == "dataloader") return;
     SeesData();
     const Pass pass = PassOf(event, data);
     const auto begin = event.time_ns - ToInteger(1e9 * NumberIn(data, "seconds"));
@@ -179,6 +185,7 @@ class RepeatedBatches final : public LoopRule<LoopProcess> {
 
   const double min_batches_;
   const double min_iterators_;
+  bool loader_ = false;  ///< One was seen.
 };
 
 }  // namespace

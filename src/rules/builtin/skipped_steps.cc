@@ -70,7 +70,7 @@ class SkippedSteps final : public LoopRule<Process> {
   }
 
  protected:
-  std::string_view Lacks() const override { return "no optimizer call was recorded"; }
+  std::string Lacks() const override { return "no optimizer call was recorded"; }
   bool Reads(std::string_view) const override { return false; }
   void OnEvent(const format::EventRow&, const nlohmann::json&, Process*) override {}
 

@@ -28,14 +28,17 @@ class SortedBatches final : public LoopRule<Process> {
       : min_batches_(p.Get("min_batches")), share_(p.Get("one_class_share") / 100) {}
 
  protected:
-  std::string_view Lacks() const override {
-    return "no class labels of a cross-entropy loss were seen";
+  std::string Lacks() const override {
+    if (looks_ == 0) return "no batch of 8 labels or more of a cross-entropy loss was looked at";
+    return fmt::format("the labels of {:.0f} batches were looked at, {:.0f} are needed", looks_,
+                       min_batches_);
   }
   bool Reads(std::string_view kind) const override { return kind == "loss.labels"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
                Process* process) override {
     const double looks = NumberIn(data, "looks");
+    looks_ = std::max(looks_, looks);
     if (!(looks >= min_batches_)) return;
     SeesData();
     const double one = NumberIn(data, "one_class");
@@ -70,6 +73,7 @@ class SortedBatches final : public LoopRule<Process> {
   }
 
  private:
+  double looks_ = 0;  ///< Batches of labels that were looked at.
   const double min_batches_;
   const double share_;
 };

@@ -50,7 +50,7 @@ class TrainingMode final : public LoopRule<Process> {
   explicit TrainingMode(const Parameters& p) : min_steps_(p.GetInt("min_steps")) {}
 
  protected:
-  std::string_view Lacks() const override {
+  std::string Lacks() const override {
     return "whether the model is in train or eval mode was not recorded";
   }
   bool Reads(std::string_view kind) const override { return kind == "loop.mode"; }
