@@ -118,7 +118,7 @@ std::string WhyText(const LoaderCase& of) {
       fmt::format(" In {:.0f} % of a batch's time {}{}.", 100 * doing->share, what, where);
   if (ReadsTooMuch(of)) {
     text +=
-        fmt::format(" It reads {} for each item, which is of {}.",
+        fmt::format(" It reads {} for each item of {}.",
                     Bytes(costs.read_bytes() / std::max(1.0, costs.items())), Bytes(ItemBytes(of)));
   }
   if (costs.delayed() >= 0.2) {
@@ -187,7 +187,7 @@ std::string KeptText(const LoaderCase& of, const LoaderForecast& forecast) {
       "The work for an item is done again in each epoch, with the same result ({} items were "
       "compared): do it once, ahead of the training, or cache the results{}{}: {}.",
       of.repeated->again(), bytes > 0 ? fmt::format(" ({} in all)", Bytes(bytes)) : std::string(),
-      views ? ", each as a .clone(): a view keeps all that its file holds in memory" : "",
+      views ? ", each as a .clone() (a view keeps all that its file holds in memory)" : "",
       Expected(of, forecast));
 }
 
@@ -255,8 +255,11 @@ void AdviseBatches(const LoaderCase& of, int least_workers, LoaderAdvice* out) {
       }
       out->advice += ".";
     }
-    out->advice += " ";
-    out->advice += CureText(of);
+    if (doing && LoadsViews(of, *doing)) {
+      out->advice = fmt::format("{} Or: {}", CureText(of), out->advice);
+    } else {
+      out->advice += fmt::format(" {}", CureText(of));
+    }
     if (!kept && of.repeated != nullptr && of.repeated->OtherResults()) {
       out->advice +=
           " Its results differ from epoch to epoch: only what comes before the random part can be "
