@@ -138,7 +138,6 @@ std::string_view HowLost(std::string_view name) {
   if (name == "probe.unanswered") {
     return "were due before it was known whether they are wanted, and were not recorded";
   }
-  if (name == format::kSkipped) return "were not recorded";
   if (name.ends_with("_dropped")) return "found no room and were dropped";
   return "lost";
 }

@@ -95,9 +95,11 @@ def not_as_expected(findings: list[Finding], run: dict[str, Any], stdout: str, e
     return wrong
 
 
-def judge(row: Row, findings: list[Finding], run: dict[str, Any], stdout: str) -> None:
-    """Fills in what the verdict said and whether it is right."""
-    expect = row.input.expect
+def judge(
+    row: Row, findings: list[Finding], run: dict[str, Any], stdout: str, expect: Expect | None = None
+) -> None:
+    """Fills in what the verdict said and whether it is right. `expect`: the input's own where it is not given."""
+    expect = expect or row.input.expect
     row.said = said(findings)
     row.alarms = [str(finding.get("rule")) for finding in serious(findings)]
     row.wrong = not_as_expected(findings, run, stdout, expect)

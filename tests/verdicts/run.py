@@ -2,7 +2,7 @@
 """Runs programs with a known right verdict under telltale and prints input, expected, said, cause right, and the
 figures. README.md says what the parts are; exit code 1 while a figure is short of what is wanted.
 
-usage: run.py [--only cases|troubles|programs] [--match NAME] [--keep FOLDER] [--json FILE] [--telltale PATH]
+usage: run.py [--only cases|troubles|programs] [--match NAME] [--keep FOLDER [--again]] [--json FILE] [--telltale PATH]
        run.py --list        the table of troubles, as README.md carries it
 """
 
@@ -16,6 +16,7 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import judging
 import layout
@@ -68,18 +69,24 @@ def told_by_command(runner: Runner, one: Input, ran: Ran) -> bool:
 
 def judge_program(runner: Runner, row: Row, ran: Ran) -> None:
     """Findings of medium or high are false unless confirmed; records are those of the instrumented twin."""
-    try:
-        twin = records.run_twin(row.input)
-    except records.TwinError as error:
-        row.problem = f"twin: {error}"
-        return
+    twin: dict[str, Any] = {}
+    if not runner.again:
+        try:
+            twin = records.run_twin(row.input)
+        except records.TwinError as error:
+            row.problem = f"twin: {error}"
+            return
     row.false = [
         f"{finding['rule']} ({finding['severity']}, {finding.get('cost_seconds') or 0:.1f} s)"
         for finding in judging.serious(ran.findings)
         if not judging.confirmed(finding, row.input.confirmed, twin)
     ]
-    row.wrong = records.differences(
-        row.input, twin, runner.query(ran.out, "steps"), runner.query(ran.out, "scalars")
+    row.wrong = (
+        []
+        if runner.again
+        else records.differences(
+            row.input, twin, runner.query(ran.out, "steps"), runner.query(ran.out, "scalars")
+        )
     )
     row.right = "no" if row.false or row.wrong else "yes"
 
@@ -88,7 +95,8 @@ def row_of(runner: Runner, one: Input) -> Row:
     """Runs and judges one input."""
     ran = runner.run(one)
     row = Row(input=one, problem=ran.problem, seconds=ran.seconds)
-    judging.judge(row, ran.findings, ran.run, ran.stdout)
+    expect = replace(one.expect, stdout=()) if runner.again else one.expect
+    judging.judge(row, ran.findings, ran.run, ran.stdout, expect)
     if row.problem:
         row.right = ""
         return row
@@ -113,6 +121,12 @@ def main() -> int:
     parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="runs are kept there; else they are removed"
     )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="no program runs: the runs in --keep FOLDER are judged anew; what programs print, and their twins, "
+        "are not compared",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="the rows and figures as a document")
     parser.add_argument("--jobs", type=int, choices=[1], default=1, help="one program at a time: times count")
     parser.add_argument(
@@ -136,6 +150,9 @@ def main() -> int:
     except (layout.LayoutError, layout.SealedError) as error:
         print(f"verdicts: {error}", file=sys.stderr)
         return 2
+    if options.again and not options.keep:
+        print("verdicts: --again judges the runs of a folder: --keep FOLDER", file=sys.stderr)
+        return 2
     if not inputs:
         print("verdicts: no input has this name: run.py --match NAME", file=sys.stderr)
         return 2
@@ -147,7 +164,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="verdicts-") as folder:
         kept = (options.keep or Path(folder)).resolve()
         kept.mkdir(parents=True, exist_ok=True)
-        runner = Runner(options.telltale.resolve(), kept)
+        runner = Runner(options.telltale.resolve(), kept, options.again)
         for one in inputs:
             rows.append(row_of(runner, one))
             print(table.of_row(rows[-1]), flush=True)

@@ -41,9 +41,11 @@ class Ran:
 class Runner:
     """Runs inputs one after another, each in a folder of its own below `kept`."""
 
-    def __init__(self, telltale: Path, kept: Path) -> None:
+    def __init__(self, telltale: Path, kept: Path, again: bool = False) -> None:
+        """`again`: no program runs; what an earlier one left in `kept` is judged anew."""
         self.telltale = telltale
         self.kept = kept
+        self.again = again
         self._prepared: dict[str, Path] = {}
 
     def _environment(self, one: Input) -> dict[str, str]:
@@ -95,6 +97,8 @@ class Runner:
         name = one.name.replace("/", "-") + ("-cured" if one.cured else "") + suffix
         # The run lies beside the copy: what is in the folder of the program is the program's business.
         work, out = self.kept / f"{name}.work", self.kept / name
+        if self.again:
+            return self._kept(out)
         for folder in (work, out):
             shutil.rmtree(folder, ignore_errors=True)
         ran = Ran(out=out, problem=self.missing(one))
@@ -127,6 +131,12 @@ class Runner:
         shutil.rmtree(work, ignore_errors=True)
         if not ran.problem:
             ran.problem = _not_as_it_should(one, ran)
+        return ran
+
+    def _kept(self, out: Path) -> Ran:
+        ran = Ran(out=out, problem="" if out.is_dir() else "no run was kept")
+        if not ran.problem:
+            self.check(ran)
         return ran
 
     def _start(self, one: Input, command: list[str], work: Path, ran: Ran) -> None:
