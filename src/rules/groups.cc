@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rules/groups.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -11,6 +13,7 @@
 #include <string_view>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/json.h"
 
@@ -38,6 +41,89 @@ std::optional<double> ExplainsSeconds(const Finding& f) {
   const auto found = evidence.find(kExplainsSeconds);
   if (found == evidence.end() || !found->is_number()) return std::nullopt;
   return found->get<double>();
+}
+
+/// "rank 0" of "rank 0, Adam".
+std::string_view TrainingOf(const Finding& f) {
+  return std::string_view(f.incident.subject).substr(0, f.incident.subject.find(','));
+}
+
+/// Whether the cause was there for at least half of the time of what follows from it.
+bool Covers(const Incident& cause, const Incident& follows) {
+  const std::int64_t both =
+      std::min(cause.end_ns, follows.end_ns) - std::max(cause.start_ns, follows.start_ns);
+  return both >= 0 && both >= (follows.end_ns - follows.start_ns) / 2;
+}
+
+constexpr std::size_t kNoCause = static_cast<std::size_t>(-1);
+
+/// The rules that the evidence of each finding names under `key`.
+std::vector<std::vector<std::string>> RulesIn(std::span<const Finding> findings, const char* key) {
+  std::vector<std::vector<std::string>> all(findings.size());
+  const std::string quoted = fmt::format("\"{}\"", key);
+  for (std::size_t i = 0; i < findings.size(); ++i) {
+    if (findings[i].incident.evidence.find(quoted) == std::string::npos) continue;
+    const auto evidence = ParseJson(findings[i].incident.evidence);
+    if (!evidence.is_object()) continue;
+    const auto rules = evidence.find(key);
+    if (rules == evidence.end() || !rules->is_array()) continue;
+    for (const auto& rule : *rules) {
+      if (rule.is_string()) all[i].push_back(rule.get<std::string>());
+    }
+  }
+  return all;
+}
+
+bool Names(const std::vector<std::string>& rules, const Finding& finding) {
+  return std::find(rules.begin(), rules.end(), finding.rule) != rules.end();
+}
+
+/// Of each finding the one that explains it, else kNoCause. Of several the one that is read first;
+/// a cause that follows from another one itself explains through that.
+std::vector<std::size_t> CausesOf(std::span<const Finding> findings) {
+  std::vector<std::size_t> causes(findings.size(), kNoCause);
+  const auto explained_by = RulesIn(findings, kExplainedBy);
+  const auto explains = RulesIn(findings, kExplains);
+  for (std::size_t i = 0; i < findings.size(); ++i) {
+    const Finding& follows = findings[i];
+    for (std::size_t c = 0; c < findings.size(); ++c) {
+      const Finding& cause = findings[c];
+      if (c == i || cause.incident.severity < Severity::kMedium ||
+          !(Names(explained_by[i], cause) || Names(explains[c], follows)) ||
+          TrainingOf(cause) != TrainingOf(follows) || (Lasts(follows) && !Lasts(cause)) ||
+          !Covers(cause.incident, follows.incident)) {
+        continue;
+      }
+      if (causes[i] == kNoCause || Key(cause) < Key(findings[causes[i]])) causes[i] = c;
+    }
+  }
+  // Of a chain the first counts; two that name each other explain nothing.
+  std::vector<std::size_t> firsts = causes;
+  for (std::size_t& first : firsts) {
+    for (std::size_t n = 0; first != kNoCause && causes[first] != kNoCause; ++n) {
+      first = n < causes.size() ? causes[first] : kNoCause;
+    }
+  }
+  return firsts;
+}
+
+/// What follows stands right behind its cause.
+void PutBehindTheirCauses(std::span<const Finding> findings, std::span<const std::size_t> causes,
+                          std::vector<std::size_t>* group) {
+  std::vector<std::size_t> out;
+  for (const std::size_t cause : *group) {
+    if (causes[cause] != kNoCause) continue;
+    out.push_back(cause);
+    const auto behind = static_cast<std::ptrdiff_t>(out.size());
+    for (const std::size_t follows : *group) {
+      if (causes[follows] == cause) out.push_back(follows);
+    }
+    // Orders of different themes say nothing of each other.
+    std::stable_sort(out.begin() + behind, out.end(), [&](std::size_t a, std::size_t b) {
+      return Key(findings[a]) < Key(findings[b]);
+    });
+  }
+  *group = std::move(out);
 }
 
 /// Findings that say what they explain change places with each other, and with no others: those of
@@ -72,9 +158,11 @@ std::vector<std::vector<std::size_t>> Groups(std::span<const Finding> findings) 
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return Key(findings[a]) < Key(findings[b]);
   });
+  const std::vector<std::size_t> causes = CausesOf(findings);
   std::vector<std::vector<std::size_t>> groups;
   std::vector<Theme> themes;  // Of the groups.
   for (const std::size_t i : order) {
+    if (causes[i] != kNoCause) continue;
     const Theme theme = findings[i].standing.theme;
     const auto meets = [&](std::size_t g) {
       return theme != Theme::kNone && themes[g] == theme &&
@@ -98,6 +186,14 @@ std::vector<std::vector<std::size_t>> Groups(std::span<const Finding> findings) 
     groups[into].push_back(i);
   }
   for (std::vector<std::size_t>& group : groups) {
+    for (const std::size_t i : order) {
+      if (causes[i] != kNoCause &&
+          std::find(group.begin(), group.end(), causes[i]) != group.end()) {
+        group.push_back(i);
+      }
+    }
+  }
+  for (std::vector<std::size_t>& group : groups) {
     // What is over explains nothing that lasts.
     std::sort(group.begin(), group.end(), [&](std::size_t a, std::size_t b) {
       const auto key = [&](std::size_t i) {
@@ -106,12 +202,31 @@ std::vector<std::vector<std::size_t>> Groups(std::span<const Finding> findings) 
       };
       return key(a) < key(b);
     });
-    if (group.size() > 1) PutTheMostExplainedFirst(findings, &group);
+    if (group.size() > 1) {
+      PutTheMostExplainedFirst(findings, &group);
+      PutBehindTheirCauses(findings, causes, &group);
+    }
   }
+  // What follows may be the severest of its group.
+  const auto severest = [&](const std::vector<std::size_t>& group) {
+    return std::min_element(group.begin(), group.end(), [&](std::size_t a, std::size_t b) {
+      return Key(findings[a]) < Key(findings[b]);
+    });
+  };
+  std::stable_sort(groups.begin(), groups.end(), [&](const auto& a, const auto& b) {
+    return Key(findings[*severest(a)]) < Key(findings[*severest(b)]);
+  });
   return groups;
 }
 
 std::vector<Finding> Ranked(std::vector<Finding> findings) {
+  const std::vector<std::size_t> causes = CausesOf(findings);
+  for (std::size_t i = 0; i < findings.size(); ++i) {
+    if (causes[i] == kNoCause) continue;
+    Incident& cause = findings[causes[i]].incident;
+    cause.severity = std::max(cause.severity, findings[i].incident.severity);
+    findings[i].incident.advice = fmt::format("First do what {} says.", findings[causes[i]].rule);
+  }
   std::vector<Finding> out;
   out.reserve(findings.size());
   for (const std::vector<std::size_t>& group : Groups(findings)) {

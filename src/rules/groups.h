@@ -14,14 +14,23 @@ namespace telltale::rules {
 /// evidence: where two rules of a theme may each be the other's cause, both say it.
 inline constexpr const char* kExplainsSeconds = "explains_seconds";
 
+/// The names of rules, in the evidence of a finding that is only what follows where one of them has
+/// a finding of medium or high about the same training, for half of its time at least.
+inline constexpr const char* kExplainedBy = "explained_by";
+
+/// Likewise the other way round: the rules whose findings follow from this one.
+inline constexpr const char* kExplains = "explains";
+
 /// Findings about one thing: those of one theme that overlap in time. First in a group stands the
 /// finding that explains the others (SmallReads before InputBound before LowGPUUtilization); of
-/// rules that say kExplainsSeconds, the one that explains the most comes first.
-/// Groups come in this order: how the run ended; then by the severest member; those that last
-/// before those that are over; wrong results before slow ones; then cost.
+/// rules that say kExplainsSeconds, the one that explains the most comes first. What follows
+/// from another finding joins the group of its cause, whatever its theme, and stands right behind
+/// its cause. Groups come in this order: how the run ended; then by the severest member; those that
+/// last before those that are over; wrong results before slow ones; then cost.
 std::vector<std::vector<std::size_t>> Groups(std::span<const Finding> findings);
 
-/// The findings in the order of their groups.
+/// The findings in the order of their groups. A cause is as severe as what follows from it, and
+/// what follows gives no advice of its own: its cause does.
 std::vector<Finding> Ranked(std::vector<Finding> findings);
 
 }  // namespace telltale::rules

@@ -95,5 +95,71 @@ TEST(GroupsTest, TheOrderOfAListIsThatOfItsGroupsAndStaysAsItIs) {
   EXPECT_EQ(groups[0], (std::vector<std::size_t>{0, 1}));
 }
 
+Finding Explained(std::string rule, Severity severity, const char* evidence, Theme theme) {
+  Finding f = Of(std::move(rule), severity, 1, {.theme = theme, .order = 6});
+  f.incident.subject = "rank 0";
+  f.incident.evidence = evidence;
+  f.incident.advice = "Its own.";
+  return f;
+}
+
+TEST(GroupsTest, WhatFollowsStandsBehindItsCauseWhateverItsTheme) {
+  const Finding ratio = Explained("WeightUpdateRatio", Severity::kHigh,
+                                  R"({"explained_by":["LearningRateSchedule"]})", Theme::kLayers);
+  Finding rate = Explained("LearningRateSchedule", Severity::kMedium, "{}", Theme::kLearning);
+  rate.incident.subject = "rank 0, zero";
+  const Finding other = Explained("Overfit", Severity::kHigh, "{}", Theme::kFit);
+  const std::vector<Finding> ranked = Ranked({other, ratio, rate});
+  EXPECT_EQ(Names(ranked),
+            (std::vector<std::string>{"Overfit", "LearningRateSchedule", "WeightUpdateRatio"}));
+  EXPECT_EQ(ranked[1].incident.severity, Severity::kHigh) << "a cause is as severe";
+  EXPECT_EQ(ranked[1].incident.advice, "Its own.");
+  EXPECT_EQ(ranked[2].incident.advice, "First do what LearningRateSchedule says.");
+  EXPECT_EQ(Groups(ranked).size(), 2U);
+  EXPECT_EQ(Names(Ranked(ranked)), Names(ranked));
+}
+
+TEST(GroupsTest, TheCauseMaySayWhatFollowsFromIt) {
+  const Finding softmax =
+      Explained("LossFunction", Severity::kHigh, R"({"explains":["PoorWeightInitialization"]})",
+                Theme::kLearning);
+  const Finding narrow =
+      Explained("PoorWeightInitialization", Severity::kMedium, "{}", Theme::kLayers);
+  const auto groups = Groups(std::vector<Finding>{narrow, softmax});
+  ASSERT_EQ(groups.size(), 1U);
+  EXPECT_EQ(groups[0], (std::vector<std::size_t>{1, 0}));
+}
+
+TEST(GroupsTest, NothingFollowsFromWhatIsUncertainElsewhereOverOrCameLater) {
+  const Finding ratio = Explained("WeightUpdateRatio", Severity::kHigh,
+                                  R"({"explained_by":["LearningRateSchedule"]})", Theme::kLayers);
+  const auto stands_alone = [&](const Finding& cause) {
+    const std::vector<Finding> ranked = Ranked({cause, ratio});
+    return Groups(ranked).size() == 2 && ranked[0].incident.advice == "Its own." &&
+           ranked[1].incident.advice == "Its own.";
+  };
+  const Finding rate = Explained("LearningRateSchedule", Severity::kMedium, "{}", Theme::kLearning);
+  EXPECT_FALSE(stands_alone(rate));
+  Finding low = rate;
+  low.incident.severity = Severity::kLow;
+  EXPECT_TRUE(stands_alone(low));
+  Finding elsewhere = rate;
+  elsewhere.incident.subject = "rank 1";
+  EXPECT_TRUE(stands_alone(elsewhere));
+  Finding over = rate;
+  over.open = false;
+  EXPECT_TRUE(stands_alone(over));
+  Finding late = rate;
+  late.incident.start_ns = 60;
+  EXPECT_TRUE(stands_alone(late));
+}
+
+TEST(GroupsTest, TwoThatNameEachOtherStandAsTheyWould) {
+  const Finding a = Explained("A", Severity::kHigh, R"({"explained_by":["B"]})", Theme::kLayers);
+  const Finding b =
+      Explained("B", Severity::kMedium, R"({"explained_by":["A"]})", Theme::kLearning);
+  EXPECT_EQ(Names(Ranked({b, a})), (std::vector<std::string>{"A", "B"}));
+}
+
 }  // namespace
 }  // namespace telltale::rules

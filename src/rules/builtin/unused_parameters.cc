@@ -19,6 +19,7 @@
 #include "rules/builtin/event_data.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/tensor_rule.h"
+#include "rules/groups.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::unused_parameters {
@@ -163,6 +164,7 @@ class UnusedParameters final : public TensorRule {
       incident->confidence = 0.95;
       (*evidence)["unused"] = ill.size();
       (*evidence)["zero"] = 0;
+      (*evidence)[kExplainedBy] = {"OptimizerParameters"};
       (*evidence)["absent"] = ill.size();
       if (sure) (*evidence)["frozen"] = process.frozen;
       return;
@@ -186,6 +188,10 @@ class UnusedParameters final : public TensorRule {
         "it needs find_unused_parameters, which costs time).",
         first->name);
     incident->confidence = sure ? 0.9 : 0.6;
+    // Gradients that came and were zero died on their way.
+    if (counts.absent <= counts.frozen) {
+      (*evidence)[kExplainedBy] = {"VanishingGradient", "DeadRelu"};
+    }
     (*evidence)["unused"] = unused;
     (*evidence)["zero"] = counts.zero;
     (*evidence)["absent"] = counts.absent;

@@ -22,6 +22,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/tensor_rule.h"
 #include "rules/builtin/units.h"
+#include "rules/groups.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::weight_update_ratio {
@@ -170,6 +171,7 @@ class WeightUpdateRatio final : public TensorRule {
                 : "Look whether backward() reaches it: an optimizer that was made for another "
                   "model, a detach(), no_grad(); then at the learning rate of its parameter group.";
       incident->confidence = 0.85;
+      (*evidence)[kExplainedBy] = {"LearningRateSchedule", "OptimizerParameters"};
     }
     (*evidence)["too_large"] = large;
     (*evidence)["from_step"] = weight.from_step;
