@@ -135,6 +135,8 @@ class Overfit final : public Rule {
     std::vector<double> losses;  ///< The newest validation losses,
     std::size_t since_best = 0;  ///< so many of them from the best on.
     double best_worked_s = 0;
+    std::int64_t opened_step = -1;  ///< Of the finding, by the gap.
+    std::int64_t opened_ns = 0;
     CoursePoint newest;
   };
 
@@ -199,6 +201,8 @@ class Overfit final : public Rule {
       if (process->bad_in_row < patience_) return;
       processes_.Open(process, process->first_bad.step, process->first_bad.ns);
       process->incident.severity = Severity::kInfo;
+      process->opened_step = process->first_bad.step;
+      process->opened_ns = process->first_bad.ns;
     }
     Describe(process);
     reporter->Report(process->incident);
@@ -247,6 +251,10 @@ class Overfit final : public Rule {
     const double rise = Rise(*process);
     const bool risen = process->risen;
     const double gap = Gap(now);
+    // What it says of the gap began with the gap; a rise begins where the loss was lowest.
+    incident.first_step =
+        risen ? std::max(best.step, process->first_bad.step) : process->opened_step;
+    incident.start_ns = risen ? std::max(best.ns, process->first_bad.ns) : process->opened_ns;
     incident.last_step = std::max(incident.first_step, now.step);
     incident.end_ns = std::max(incident.start_ns, now.ns);
     // It rises as long as the loss is above its best.
@@ -274,7 +282,10 @@ class Overfit final : public Rule {
                : "lower the learning rate");
     } else {
       const std::string course =
-          process->since_best == 1 || rise <= kRisen ? "has not risen yet"
+          process->since_best == 1 ? std::string("has not risen yet")
+          : rise <= kRisen
+              ? fmt::format("has not fallen for {} evaluation{}", process->since_best - 1,
+                            process->since_best == 2 ? "" : "s")
           : BeyondNoise(*process) > 1
               ? fmt::format("has been above its lowest, {}, for only {} evaluations",
                             Figure(best.validation), process->since_best - 1)
@@ -283,8 +294,10 @@ class Overfit final : public Rule {
           fmt::format("The validation loss is {}, the training loss {}; the validation loss {}.",
                       Figure(now.validation), Figure(now.train), course);
       incident.advice =
-          "Go on while the validation loss falls; to close the gap add weight decay, dropout, "
-          "augmentation or data.";
+          fmt::format("{}; to close the gap add weight decay, dropout, augmentation or data.",
+                      process->since_best == 1
+                          ? "Go on while the validation loss falls"
+                          : fmt::format("Keep the model of step {}, the best so far", best.step));
     }
     // What followed the best model is lost.
     incident.cost_seconds = risen ? std::max(0.0, process->worked_s - process->best_worked_s) : 0;
