@@ -50,8 +50,14 @@ struct Process : LoopProcess {
   std::int64_t small_step = -1;
   std::int64_t small_ns = 0;
   std::int64_t say_at = 0;  ///< Of `count`: when figures are said again.
-  /// Most groups of parameters of an optimizer; of the first the rate is known.
+  /// Most groups of parameters of an optimizer; of the first the rate is known, and the largest of
+  /// all where `largest_group` is not negative.
   double groups = 1;
+  double first_group = 0;
+  double largest_group = -1;
+  std::int64_t first_zeros = 0;  ///< Steps in which only the first group had 0, in a row up to now.
+  std::int64_t first_zero_step = -1;
+  std::int64_t first_zero_group_ns = 0;
   std::map<std::string, Scheduler> schedulers;
 };
 
@@ -76,7 +82,7 @@ class LearningRateSchedule final : public LoopRule<Process> {
 
   bool Wants(const Series& series) override {
     return series.table != format::TableId::kScalars ||
-           (series.mode == "TRAIN" && series.name == "lr");
+           (series.mode == "TRAIN" && (series.name == "lr" || series.name == "lr.largest"));
   }
 
  protected:
@@ -93,6 +99,8 @@ class LearningRateSchedule final : public LoopRule<Process> {
       process->groups = std::max(process->groups, NumberIn(data, "groups", 1));
       process->largest = 0;
       process->small = 0;
+      process->largest_group = -1;
+      process->first_zeros = 0;
       return;
     }
     Scheduler& scheduler = process->schedulers[TextIn(data, "class")];
@@ -113,19 +121,32 @@ class LearningRateSchedule final : public LoopRule<Process> {
   void OnScalar(const format::ScalarRow& row, Process* process) override {
     if (!std::isfinite(row.value) || row.value < 0) return;
     SeesData();
+    const bool of_all = row.name == "lr.largest";
     if (row.step > process->rate_step) {
       Take(process, row.step);
       process->pending = true;
       process->rate_step = row.step;
-      process->rate = row.value;
+      // Each of the two is told where it changes alone.
+      process->rate = std::max(0.0, of_all ? process->first_group : process->largest_group);
       process->rate_ns = row.time_ns;
-    } else if (row.step == process->rate_step) {
+      if (!of_all) process->first_group = 0;
+    } else if (row.step < process->rate_step) {
+      return;
+    }
+    if (of_all) {
+      process->largest_group = row.value;
+      process->rate = std::max(row.value, process->first_group);
+    } else {
       // Of several optimizers: the training goes on while one of them has a rate.
+      process->first_group = std::max(process->first_group, row.value);
       process->rate = std::max(process->rate, row.value);
     }
   }
 
-  void OnExit(Process* process) override { Take(process, process->last_step + 1); }
+  void OnExit(Process* process) override {
+    process->say_at = 0;  // What is said last has the figures of the whole training.
+    Take(process, process->last_step + 1);
+  }
 
  private:
   /// The rate held until the step `next`: it is recorded where it changes, and now and then.
@@ -152,7 +173,44 @@ class LearningRateSchedule final : public LoopRule<Process> {
     } else {
       process->small = 0;
     }
+    JudgeFirstGroup(process, held);
     Judge(process);
+  }
+
+  /// The first group alone has a rate of 0.
+  void JudgeFirstGroup(Process* process, std::int64_t held) {
+    if (process->largest_group <= 0 || process->first_group > 0) {
+      process->first_zeros = 0;
+      TakeBack(process, "first group");
+      return;
+    }
+    if (process->first_zeros == 0) {
+      process->first_zero_step = process->rate_step;
+      process->first_zero_group_ns = process->rate_ns;
+    }
+    process->first_zeros += held;
+    if (process->first_zeros < min_steps_ ||
+        static_cast<double>(process->first_zeros) <
+            zero_share_ * static_cast<double>(process->count)) {
+      return;
+    }
+    if (IsSaid(*process, "first group") && process->count < process->say_at) return;
+    // It may be frozen so on purpose.
+    Incident incident =
+        BeginAt(process->first_zero_step, process->first_zero_group_ns, Severity::kLow);
+    incident.message = fmt::format("Parameter group 0 of {:.0f} has a learning rate of 0",
+                                   std::max(2.0, process->groups));
+    incident.cause = fmt::format(
+        "It was so in {} of {} steps: the weights of this group do not move, whatever their "
+        "gradients are. The largest learning rate of all groups is {}.",
+        process->first_zeros, process->count, Number(process->largest_group));
+    incident.advice =
+        "Where these weights are to learn, give their group a learning rate above 0; where they "
+        "are to stay, freeze them with requires_grad_(False), which saves their gradients.";
+    incident.confidence = 0.95;
+    incident.evidence = EvidenceOf(*process, nullptr);
+    process->say_at = process->count + kSayEvery;
+    Say(process, "first group", std::move(incident));
   }
 
   void Judge(Process* process) {
@@ -191,9 +249,9 @@ class LearningRateSchedule final : public LoopRule<Process> {
     if (!sure && process->schedulers.contains("ReduceLROnPlateau")) return;
     // Of several groups of parameters the rate of the first alone is known.
     Incident incident = BeginAt(process->small_step, process->small_ns,
-                                sure                  ? Severity::kHigh
-                                : process->groups > 1 ? Severity::kLow
-                                                      : Severity::kMedium);
+                                sure                     ? Severity::kHigh
+                                : OneOfSeveral(*process) ? Severity::kLow
+                                                         : Severity::kMedium);
     const std::string fell = fmt::format("the learning rate fell from {} to {}",
                                          Number(process->largest), Number(process->rate));
     if (by_batch != nullptr) {
@@ -230,9 +288,13 @@ class LearningRateSchedule final : public LoopRule<Process> {
     // A first group that is frozen by a rate of 0 is so on purpose.
     Incident incident =
         BeginAt(process->first_zero, process->first_zero_ns,
-                process->groups > 1 && process->largest == 0 ? Severity::kLow : Severity::kHigh);
-    incident.message =
-        fmt::format("The learning rate is 0 in {} of {} steps", process->zeros, process->count);
+                OneOfSeveral(*process) && process->largest == 0 ? Severity::kLow : Severity::kHigh);
+    incident.message = fmt::format(
+        "The learning rate{} is 0 in {} of {} steps",
+        OneOfSeveral(*process) ? fmt::format(" of parameter group 0 of {:.0f}", process->groups)
+                               : std::string(),
+        process->zeros, process->count);
+    const bool scheduled = !process->schedulers.empty() || process->largest > 0;
     std::string by = "no scheduler of torch's was seen";
     if (!process->schedulers.empty()) {
       by = fmt::format("the scheduler is {}", process->schedulers.begin()->first);
@@ -242,13 +304,21 @@ class LearningRateSchedule final : public LoopRule<Process> {
         "rate so far is {}.",
         by, Number(process->largest));
     incident.advice =
-        "Print what the schedule gives for the first steps: a warm-up that divides whole numbers "
-        "with // is 0 until its end, and a schedule made for fewer steps stays at 0 when these "
-        "are over.";
+        scheduled
+            ? "Print what the schedule gives for the first steps: a warm-up that divides "
+              "whole numbers with // is 0 until its end, and a schedule made for fewer steps "
+              "stays at 0 when these are over."
+            : "Give the optimizer a learning rate above 0; where something sets it, print what "
+              "that gives for the first steps: a division of whole numbers with // gives 0.";
     incident.confidence = 0.95;
     incident.evidence = EvidenceOf(*process, ByBatch(*process));
     process->say_at = process->count + kSayEvery;
     Say(process, "zero", std::move(incident));
+  }
+
+  /// Nothing is known of the rates of the other groups of parameters.
+  static bool OneOfSeveral(const Process& process) {
+    return process.groups > 1 && process.largest_group < 0;
   }
 
   static std::string EvidenceOf(const Process& process,
@@ -282,14 +352,15 @@ const RuleDesc kLearningRateScheduleDesc{
     .name = "LearningRateSchedule",
     .summary = "The schedule has taken the learning rate away, or holds it at 0.",
     .formula =
-        "rate = the largest scalar `lr` of a TRAIN step. Small: below `small` of the largest so "
+        "rate = the largest scalar `lr` of a TRAIN step, of several parameter groups `lr.largest`. "
+        "Small: below `small` of the largest so "
         "far, in min_steps steps in a row up to now that are small_percent of all so far: high "
         "where an event `scheduler` says that StepLR, MultiStepLR, ExponentialLR or "
         "MultiplicativeLR steps at least 9 times in 10 steps of the optimizer, else medium; "
         "nothing where the rate is ReduceLROnPlateau's. 0 in zero_percent of the steps so far, and "
         "in min_steps: high; low where the optimizer has several groups of parameters, whose first "
-        "may "
-        "be frozen so. A schedule that ends at 0 is small only in its last steps. Over where "
+        "may be frozen so, and only its rate is known. Low likewise where the first group alone "
+        "has a rate of 0. A schedule that ends at 0 is small only in its last steps. Over where "
         "the rate is larger again.",
     .how_to_fix =
         "Call scheduler.step() as often as the schedule counts: once an epoch, or once a step with "
