@@ -125,6 +125,8 @@ class ExplodingTensor final : public LoopedRule<ExplodingTensor> {
     std::optional<std::array<double, kCollections>> normals;  ///< NormalOf each collection.
     std::int64_t look_step = 0;       ///< When to look next for tensors that come no more.
     std::optional<bool> loss_finite;  ///< Of the newest loss.
+    std::int64_t finite_step = -1;    ///< Of the newest loss before the first that was not finite.
+    bool loss_lost = false;           ///< One was not.
     bool trains = false;              ///< It has TRAIN steps: GLOBAL counts its steps otherwise.
 
     bool not_finite = false;  ///< The open incident is about NaN or Inf.
@@ -150,6 +152,8 @@ class ExplodingTensor final : public LoopedRule<ExplodingTensor> {
     Process* process = Find(loss, reporter);
     if (process == nullptr || Beside(process, loss.mode)) return;
     process->loss_finite = std::isfinite(loss.value);
+    process->loss_lost = process->loss_lost || !*process->loss_finite;
+    if (!process->loss_lost) process->finite_step = std::max(process->finite_step, loss.step);
   }
 
   void OnStep(const format::StepRow& step, Reporter* reporter) {
@@ -396,12 +400,18 @@ class ExplodingTensor final : public LoopedRule<ExplodingTensor> {
             "earlier step.",
             process->origin_step, what, before, weights, weights == 1 ? "weight" : "weights",
             gradients, gradients == 1 ? "gradient" : "gradients");
+        // A loss that was finite came from weights that were. Before the first step there is no
+        // checkpoint.
+        const std::int64_t good = process->loss_lost
+                                      ? std::max(process->good_step, process->finite_step)
+                                      : process->good_step;
         incident.advice = fmt::format(
-            "Go back to a checkpoint{}. Run again with `--rule NonFiniteOrigin`: it names the "
-            "first "
-            "module and step that is not finite.",
-            process->good_step >= 0 ? fmt::format(" of step {} or before", process->good_step)
-                                    : std::string());
+            "{} Run again with `--rule NonFiniteOrigin`: it names the first module and step that "
+            "is not finite.",
+            good > 0
+                ? fmt::format("Go back to a checkpoint that was made before step {} ended.", good)
+                : "No step after the first is known to have been finite, so there is no "
+                  "checkpoint to go back to: start again once the cause is mended.");
       }
     } else {
       const bool stays = source->collection == kWeights || source->collection == kOther;
