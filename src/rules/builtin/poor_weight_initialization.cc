@@ -21,6 +21,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,6 +33,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/builtin/training_facts.h"
 #include "rules/builtin/weight_scale.h"
+#include "rules/groups.h"
 #include "rules/registry.h"
 #include "rules/tensor_pattern.h"
 
@@ -163,6 +165,7 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     std::map<std::string, double, std::less<>> inputs, outputs;
     std::map<std::string, double, std::less<>> spreads;  ///< Of gradients.
     std::map<std::string, bool, std::less<>> measured;   ///< A spread is from a histogram.
+    std::set<std::string, std::less<>> sparse;  ///< Gradients of which many elements are exactly 0.
 
     std::int64_t losses = 0;
     std::int64_t loss_step = -1;
@@ -240,12 +243,24 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
       process->scale.SeeBias(name, row.count);
     } else if (kind == Kind::kGradient) {
       // A histogram says it better.
-      if (!process->measured[name]) process->spreads[name] = kNormalSpread * row.std;
+      if (IsSparse(name, row)) {
+        process->sparse.insert(name);
+        process->spreads.erase(name);
+      } else if (!process->measured[name]) {
+        process->spreads[name] = kNormalSpread * row.std;
+      }
     } else if (kind == Kind::kInput) {
       process->inputs[name] = row.std * row.std;
     } else if (row.min >= 0 && row.zero_count > 0) {
       process->outputs[name] = row.std * row.std;
     }
+  }
+
+  /// Rows of an embedding whose tokens the batch does not hold have a gradient of exactly 0,
+  /// however well the layer begins: what is left says little of how wide it is.
+  static bool IsSparse(std::string_view name, const format::StatisticRow& row) {
+    if (row.zero_count == 0 || row.zero_count >= row.count) return false;
+    return 2 * row.zero_count >= row.count || name.find("embed") != std::string_view::npos;
   }
 
   void OnHistogram(const format::HistogramRow& row, std::uint32_t writer, Reporter* reporter) {
@@ -254,6 +269,7 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     const auto spread = process != nullptr ? SpreadOf(row) : std::nullopt;
     if (!spread) return;
     const std::string name(Plainly(row.name));
+    if (process->sparse.contains(name)) return;
     process->measured[name] = true;
     process->spreads[name] = *spread;
   }
@@ -501,6 +517,8 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
       evidence["from_histogram"] = process->measured[narrow->name];
     }
     evidence["loss_flat"] = process->flat;
+    // Alone a narrow gradient is no more than a sign.
+    if (incident.severity == Severity::kLow) evidence[kExplainedBy] = {"VanishingGradient"};
     if (process->losses > 0 && std::isfinite(process->first_loss)) {
       evidence["first_loss"] = Rounded(process->first_loss);
       evidence["best_loss"] = Rounded(process->best_loss);
@@ -542,8 +560,9 @@ const RuleDesc kPoorWeightInitializationDesc{
         "largest variance of what goes into activations (activation_inputs_regex; relu_input also "
         "as relu.input), over the smallest, > threshold; where fewer than two such inputs come, of "
         "the outputs of activations that have zeros and nothing below zero. (b) The 5th and 95th "
-        "percentile of the gradient of some parameter that is no bias are less than "
-        "distribution_range apart; where no histogram comes, 3.29 × its standard deviation, as of "
+        "percentile of the gradient of some parameter that is no bias, is not half zeros and no "
+        "embedding with zeros, are less than distribution_range apart; where no histogram comes, "
+        "3.29 × its standard deviation, as of "
         "a normal distribution. (c) The loss found no new least value in patience steps in a row. "
         "An incident where (a) or (b), and the loss does not fall in the 100 steps after them: the "
         "median of its newest 20 values is not below that of its first 10 by 2 % and by twice its "
