@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "rules/builtin/loop_rule.h"
+#include "rules/groups.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::loss_function {
@@ -36,6 +37,8 @@ struct Process : LoopProcess {
   std::int64_t negative = 0;        ///< Losses below 0 in a row up to now.
   std::int64_t negative_step = -1;
   std::int64_t negative_ns = 0;
+  double newest = 0;        ///< Of these losses.
+  std::int64_t say_at = 0;  ///< Of `negative`: when figures are said again.
 };
 
 std::string Number(double value) { return fmt::format("{:.3g}", value); }
@@ -122,9 +125,15 @@ class LossFunction final : public LoopRule<Process> {
       process->negative_step = row.step;
       process->negative_ns = row.time_ns;
     }
-    if (process->negative >= min_negative_ && !IsSaid(*process, "negative")) {
-      Negative(row, process);
-    }
+    process->newest = row.value;
+    if (process->negative < min_negative_) return;
+    if (IsSaid(*process, "negative") && process->negative < process->say_at) return;
+    process->say_at = 2 * process->negative;
+    Negative(process);
+  }
+
+  void OnExit(Process* process) override {
+    if (IsSaid(*process, "negative") && process->negative >= min_negative_) Negative(process);
   }
 
  private:
@@ -166,6 +175,7 @@ class LossFunction final : public LoopRule<Process> {
     if (const double classes = NumberIn(data, "classes"); classes > 0) {
       evidence["classes"] = classes;
     }
+    evidence[kExplains] = {"PoorWeightInitialization", "VanishingGradient", "WeightUpdateRatio"};
     incident.evidence = JsonText(evidence);
     if (!IsSaid(*process, function)) Say(process, function, std::move(incident));
   }
@@ -211,7 +221,7 @@ class LossFunction final : public LoopRule<Process> {
   }
 
   /// A loss below 0 that no targets in its range give.
-  void Negative(const format::ScalarRow& row, Process* process) {
+  void Negative(Process* process) {
     if (process->functions.size() != 1 || !process->plain) return;
     const std::string& function = *process->functions.begin();
     const bool binary = function == "bce" || function == "bce_with_logits";
@@ -222,7 +232,7 @@ class LossFunction final : public LoopRule<Process> {
     if (binary) {
       incident.message =
           fmt::format("The loss is negative ({}): targets of {} lie outside of 0 to 1",
-                      Number(row.value), name);
+                      Number(process->newest), name);
       incident.cause = fmt::format(
           "{} of targets between 0 and 1 is never below 0; it was so in {} steps in a row since "
           "step {}. Targets of -1 and 1, or of 0 and 255, reward ever larger outputs without end.",
@@ -233,7 +243,7 @@ class LossFunction final : public LoopRule<Process> {
     } else {
       incident.message =
           fmt::format("The loss is negative ({}): NLLLoss is given no logarithms of probabilities",
-                      Number(row.value));
+                      Number(process->newest));
       incident.cause = fmt::format(
           "Of log-probabilities, which are at most 0, NLLLoss is never below 0; it was so in {} "
           "steps in a row since step {}.",
@@ -244,7 +254,7 @@ class LossFunction final : public LoopRule<Process> {
     incident.confidence = 0.9;
     nlohmann::ordered_json evidence;
     evidence["function"] = function;
-    evidence["loss"] = row.value;
+    evidence["loss"] = process->newest;
     evidence["in_row"] = process->negative;
     incident.evidence = JsonText(evidence);
     Say(process, "negative", std::move(incident));
