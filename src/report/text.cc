@@ -71,12 +71,19 @@ std::string Phrase(const rules::ActionTaken& taken) {
   return fmt::format("did not {} ({})", phrase.infinitive, taken.outcome);
 }
 
+/// What is over after a step or two is told as of that step, though the run ended soon after.
+bool IsMoment(const rules::Finding& f) {
+  const std::int64_t steps = f.incident.last_step - f.incident.first_step;
+  return !f.open && steps >= 0 && steps <= 1;
+}
+
 /// "Loss does not decrease since step 12."
 std::string Since(const rules::Finding& f) {
   const auto& i = f.incident;
   if (i.first_step <= 10 || i.message.find("since") != std::string::npos) return i.message;
   // An end has its step in its message, and does not last.
   if (f.standing.theme == rules::Theme::kEnd) return i.message;
+  if (IsMoment(f)) return fmt::format("{} in step {}", i.message, Thousands(i.first_step));
   if (f.open || f.until_end) {
     return fmt::format("{} since step {}", i.message, Thousands(i.first_step));
   }
@@ -262,6 +269,9 @@ std::string StateWords(const store::RunState& state) {
 std::string SinceWords(const rules::Finding& finding) {
   const rules::Incident& i = finding.incident;
   if (i.first_step < 0) return {};
+  if (finding.until_end && IsMoment(finding)) {
+    return fmt::format("in step {}", Thousands(i.first_step));
+  }
   if (!finding.open && !finding.until_end) {
     return fmt::format("steps {} to {}, closed", Thousands(i.first_step), Thousands(i.last_step));
   }

@@ -718,7 +718,11 @@ TEST_F(ReportTest, WhatWasFoundAndWhatWasWatchedHaveTheSameWordsEverywhere) {
   EXPECT_EQ(SinceWords(finding), "from the start");
   finding.incident.first_step = 18400;
   EXPECT_EQ(SinceWords(finding), "since step 18,400");
-  finding.open = finding.until_end = false;
+  finding.open = false;
+  finding.until_end = true;
+  finding.incident.last_step = 18401;
+  EXPECT_EQ(SinceWords(finding), "in step 18,400");
+  finding.until_end = false;
   finding.incident.last_step = 19000;
   EXPECT_EQ(SinceWords(finding), "steps 18,400 to 19,000, closed");
   finding.incident.first_step = -1;
