@@ -36,9 +36,42 @@ void CapturedParameters::See(const format::StatisticRow& row, std::uint32_t seri
   if (gradient) {
     gradient_step_ = std::max(gradient_step_, row.step);
     if (row.zero_count < row.count) alive_step_ = std::max(alive_step_, row.step);
+    SeeGradient(row);
     return;
   }
   SeeWeight(row, series);
+}
+
+void CapturedParameters::SeeGradient(const format::StatisticRow& row) {
+  if (row.step < gradients_.step || row.name.ends_with("bias")) return;
+  if (row.step > gradients_.step) {
+    if (gradients_.step >= 0) reach_ = ReachOf(gradients_);
+    gradients_.step = row.step;
+    gradients_.sizes.clear();
+  }
+  const std::uint64_t filled = row.count - std::min(row.count, row.zero_count);
+  const double size = filled > 0 ? row.l1 / static_cast<double>(filled) : 0;
+  constexpr std::string_view kPrefix = "gradient/";
+  std::string_view name = row.name;
+  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+  gradients_.sizes.emplace_back(name, size);
+}
+
+CapturedParameters::Reach CapturedParameters::ReachOf(const Gradients& gradients) {
+  Reach reach;
+  reach.step = gradients.step;
+  reach.weights = gradients.sizes.size();
+  double largest = 0;
+  for (const auto& [name, size] : gradients.sizes) largest = std::max(largest, size);
+  for (const auto& [name, size] : gradients.sizes) {
+    // What is NaN or infinite is another trouble.
+    if (!(size < kAlive * largest) && size != 0) {
+      ++reach.alive;
+    } else if (reach.dead.empty()) {
+      reach.dead = name;
+    }
+  }
+  return reach;
 }
 
 void CapturedParameters::BeginCapture(std::int64_t step) {

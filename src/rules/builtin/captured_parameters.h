@@ -2,12 +2,13 @@
 // What captures say of the parameters of one process as a whole: whether its weights move, whether
 // its gradients live, where NaN was first. From statistics alone, so only what they prove.
 //
-// Thread safety: none. Memory: some 80 bytes a parameter.
+// Thread safety: none. Memory: some 150 bytes a parameter.
 #pragma once
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "format/records.gen.h"
@@ -57,6 +58,17 @@ class CapturedParameters {
   /// Newest capture with a gradient that is not zero; -1: none had one.
   std::int64_t alive_step() const { return alive_step_; }
 
+  /// How many weights the gradient reaches in the newest complete capture: a gradient is alive
+  /// where its elements that are not zero have at least kAlive of the mean size of the largest.
+  static constexpr double kAlive = 1e-2;
+  struct Reach {
+    std::int64_t step = -1;
+    std::size_t weights = 0;  ///< Without biases; 0: none was captured.
+    std::size_t alive = 0;
+    std::string dead;  ///< The first that is not alive.
+  };
+  Reach reach() const { return reach_.step >= 0 ? reach_ : ReachOf(gradients_); }
+
   struct NotFinite {
     std::string name;
     std::int64_t step = -1;
@@ -75,6 +87,14 @@ class CapturedParameters {
   void SeeWeight(const format::StatisticRow& row, std::uint32_t series);
   void BeginCapture(std::int64_t step);
 
+  /// Of the gradients of weights in one capture.
+  struct Gradients {
+    std::int64_t step = -1;
+    std::vector<std::pair<std::string, double>> sizes;  ///< Name; mean of what is not zero.
+  };
+  void SeeGradient(const format::StatisticRow& row);
+  static Reach ReachOf(const Gradients& gradients);
+
   std::uint32_t first_series_ = 0;
   std::vector<Before> before_;  ///< By series, from that on.
   std::int64_t weight_step_ = -1;
@@ -91,6 +111,8 @@ class CapturedParameters {
   Grown newest_move_;
   std::int64_t gradient_step_ = -1;
   std::int64_t alive_step_ = -1;
+  Gradients gradients_;  ///< Of the capture that comes in.
+  Reach reach_;          ///< Of the one before it.
   std::optional<NotFinite> bad_weight_, bad_gradient_;
 };
 

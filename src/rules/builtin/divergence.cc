@@ -20,6 +20,7 @@
 #include "rules/builtin/loss_cause.h"
 #include "rules/builtin/losses.h"
 #include "rules/builtin/numbers.h"
+#include "rules/groups.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::divergence {
@@ -276,7 +277,9 @@ class Divergence final : public LossRule<Trace> {
                     trace->went_bad ? fmt::format("; in step {} it was no number", trace->bad_step)
                                     : std::string());
     const std::string back = fmt::format("Go back to a checkpoint before step {}", change.step);
+    std::vector<std::string> explained_by;
     if (LossCause loop = LoopCause(traces().FactsOf(trace)); !loop.cause.empty()) {
+      explained_by = std::move(loop.explained_by);
       incident.cause = fmt::format("{}. {}", rise, loop.cause);
       incident.advice = std::move(loop.advice);
     } else if (rate) {
@@ -317,6 +320,7 @@ class Divergence final : public LossRule<Trace> {
 
     nlohmann::ordered_json evidence;
     evidence["change_step"] = change.step;
+    if (!explained_by.empty()) evidence[kExplainedBy] = explained_by;
     evidence["before"] = Rounded(before);
     evidence["deviation"] = Rounded(trace->level.sigma);
     evidence["now"] = Rounded(now);

@@ -56,6 +56,12 @@ std::string BadRows(const TrainingFacts::NotFinite& from) {
                      from.row);
 }
 
+/// Layers that pass on no gradient let no loss fall.
+std::vector<std::string> LayerRules() {
+  return {"VanishingGradient", "PoorWeightInitialization", "SaturatedActivation", "DeadRelu",
+          "AllZero"};
+}
+
 /// What the graph of the first loss that is not finite says. Empty where it says nothing.
 LossCause ExplainOrigin(const LossView& loss, const TrainingFacts::NotFinite& from) {
   if (from.origin == "batch" || from.origin == "targets") {
@@ -158,9 +164,13 @@ LossCause ExplainNotFinite(const LossView& loss, const TrainingFacts& facts,
 /// "StepLR is called at every step", as far as it is known.
 std::string ScheduleText(const TrainingFacts& facts, const LearningRates& rates) {
   if (facts.schedules_each_step()) {
-    return fmt::format("; {} is called at every step: {} calls in {} steps",
+    // What was counted before the rate was spent is old.
+    const bool counted = !rates.spent() || facts.scheduler->optimizer_steps >= rates.spent()->step;
+    return fmt::format("; {} is called at every step{}",
                        facts.scheduler->name.empty() ? "the scheduler" : facts.scheduler->name,
-                       facts.scheduler->calls, facts.scheduler->optimizer_steps);
+                       counted ? fmt::format(": {} calls in {} steps", facts.scheduler->calls,
+                                             facts.scheduler->optimizer_steps)
+                               : std::string());
   }
   const auto each = rates.each_step();
   if (!each) return {};
@@ -192,6 +202,14 @@ LossCause ExplainSpent(const TrainingFacts& facts, const LearningRates& rates,
         "stays at 0."};
   }
   LossCause out;
+  if (rates.now() == 0 && rates.moving_steps() < rates.zero_steps()) {
+    // It was so from the start, but for a few steps.
+    return {
+        fmt::format("The learning rate is 0{} in all steps but {} (it was {} there): {}{}.", groups,
+                    rates.moving_steps(), Figure(rates.largest()), still, schedule),
+        "Print what the schedule gives for the first steps: a warm-up that divides whole numbers "
+        "with // is 0 until its end."};
+  }
   if (rates.now() == 0) {
     out.cause = fmt::format("The learning rate is 0{} since step {} (it was {}): {}{}.", groups,
                             since.step, Figure(rates.largest()), still, schedule);
@@ -239,8 +257,8 @@ LossCause ExplainStill(const LossView& loss, const CapturedParameters& captured)
     return {
         moved + ": all gradients are zero.",
         "Look where the gradient is lost: an activation that gives only zeros, a loss that does "
-        "not depend on the outputs. Run again with `--rule DeadRelu --rule "
-        "SaturatedActivation`."};
+        "not depend on the outputs. `--rule DeadRelu` names layers of units that never activate.",
+        LayerRules()};
   }
   return {moved + ", and no gradient of them was captured.",
           "Look whether backward() reaches the parameters that the optimizer holds: an optimizer "
@@ -251,10 +269,23 @@ LossCause ExplainStill(const LossView& loss, const CapturedParameters& captured)
 LossCause ExplainChance(const LossView& loss, const TrainingFacts& facts,
                         const CapturedParameters& captured) {
   const std::int64_t classes = facts.loss->classes;
-  const std::string flow =
-      captured.alive_step() >= 0
-          ? ", while gradients flow (step " + std::to_string(captured.alive_step()) + ")"
-          : std::string();
+  const CapturedParameters::Reach reach = captured.reach();
+  if (reach.weights > 0 && 2 * reach.alive <= reach.weights) {
+    const auto dead = reach.weights - reach.alive;
+    return {
+        fmt::format("The loss stands at {}, which is chance level: ln({}) = {} for {} classes. In "
+                    "step {} {} of {} weights got a gradient that is 0 or below {:.0f} % of the "
+                    "largest ({}{}): they hardly learn.",
+                    Figure(loss.level), classes, Figure(ChanceLoss(classes)), classes, reach.step,
+                    dead, reach.weights, 100 * CapturedParameters::kAlive, reach.dead,
+                    dead > 1 ? fmt::format(" and {} more", dead - 1) : std::string()),
+        "Look for what stops the gradient between these layers and the loss: units that never "
+        "activate, saturated activations, initial weights that are too small, a detach().",
+        LayerRules()};
+  }
+  const std::string flow = reach.weights > 0
+                               ? ", while gradients flow (step " + std::to_string(reach.step) + ")"
+                               : std::string();
   return {fmt::format("The loss stands at {}, which is chance level: ln({}) = {} for {} classes{}. "
                       "Inputs and labels do not belong together, or the model's outputs do not "
                       "depend on its inputs.",
@@ -277,13 +308,15 @@ LossCause LoopCause(const TrainingFacts& facts) {
                             ? ", and none ever had a gradient"
                             : ""),
             "Make the optimizer of the parameters of the model that is trained, after the model is "
-            "made, moved and wrapped for the last time."};
+            "made, moved and wrapped for the last time.",
+            {"OptimizerParameters"}};
   }
   if (parameters && parameters->all > 0 && parameters->without_gradient == parameters->all) {
     return {fmt::format("None of the {} parameters of the optimizer ever had a gradient.",
                         parameters->all),
             "Look for what cuts the loss from the model: detach(), no_grad(), .data, NumPy, "
-            "torch.tensor() of a result; and whether backward() is called."};
+            "torch.tensor() of a result; and whether backward() is called.",
+            {"OptimizerParameters"}};
   }
   const auto& loss = facts.loss;
   if (loss && loss->shapes_differ) {
@@ -291,20 +324,23 @@ LossCause LoopCause(const TrainingFacts& facts) {
                         "broadcasts them against each other, so that each output is compared with "
                         "every target.",
                         loss->name, loss->input_shape, loss->target_shape),
-            "Give both the same shape: squeeze() the outputs or unsqueeze() the targets."};
+            "Give both the same shape: squeeze() the outputs or unsqueeze() the targets.",
+            {"LossFunction"}};
   }
   if (loss && loss->softmax_twice) {
     return {
         fmt::format("The model's outputs go through a softmax, and {} applies a softmax itself: "
                     "twice, so that gradients are tiny.",
                     loss->name.empty() ? "the loss function" : loss->name),
-        "Give the loss the raw scores (logits): take the softmax out of the model."};
+        "Give the loss the raw scores (logits): take the softmax out of the model.",
+        {"LossFunction"}};
   }
   if (facts.cleared && !*facts.cleared) {
     return {
         "Gradients are not cleared between two steps of the optimizer: each step adds those of "
         "all steps before it.",
-        "Call optimizer.zero_grad() before each backward()."};
+        "Call optimizer.zero_grad() before each backward().",
+        {"GradientsNotCleared"}};
   }
   return {};
 }
@@ -315,11 +351,17 @@ LossCause ExplainLoss(const LossView& loss, const TrainingFacts& facts, const Le
   if (LossCause loop = LoopCause(facts); !loop.cause.empty()) {
     if (loss.trouble != LossTrouble::kStood && !rates.spent()) return loop;
   }
-  if (loss.trouble == LossTrouble::kNotFinite)
-    return ExplainNotFinite(loss, facts, rates, captured);
+  if (loss.trouble == LossTrouble::kNotFinite) {
+    LossCause origin = ExplainNotFinite(loss, facts, rates, captured);
+    if (origin.advice != kOriginCommand) origin.explains = {"ExplodingTensor", "Divergence"};
+    return origin;
+  }
   if (rates.spent() && !captured.MovedSince(rates.spent()->step) &&
       !(loss.rate > 0 && loss.rate >= LearningRates::kSpent * rates.largest())) {
-    return ExplainSpent(facts, rates, captured);
+    LossCause spent = ExplainSpent(facts, rates, captured);
+    spent.explained_by = {"LearningRateSchedule"};
+    spent.explains = {"WeightUpdateRatio", "UnchangedTensor"};
+    return spent;
   }
   if (loss.trouble == LossTrouble::kStood) {
     return {fmt::format("It fell from {} to {} until step {}, and has stood there since, within "
@@ -374,7 +416,9 @@ LossCause ExplainLoss(const LossView& loss, const TrainingFacts& facts, const Le
                       std::abs(loss.level / ChanceLoss(facts.loss->classes) - 1) <= kNearChance;
   if (loss.trouble == LossTrouble::kChance ||
       (chance && moves && loss.trouble == LossTrouble::kFlat)) {
-    return ExplainChance(loss, facts, captured);
+    LossCause why = ExplainChance(loss, facts, captured);
+    why.chance = true;
+    return why;
   }
   if (loss.trouble == LossTrouble::kFlat && loss.drop > 4 * loss.drop_error && loss.drop > 0) {
     return {fmt::format("The loss falls, steadily and very slowly: by {} % in {:.0f} steps{}. The "
@@ -391,9 +435,10 @@ LossCause ExplainLoss(const LossView& loss, const TrainingFacts& facts, const Le
   }
   return {
       fmt::format("{}: the loss neither rises nor falls{}.", kNotFound, AtRate(loss.rate)),
-      "Run again with `--rule PoorWeightInitialization --rule DeadRelu --rule "
-      "SaturatedActivation`, which look at what the layers give; and look whether labels belong "
-      "to their inputs."};
+      "Train on one batch alone: its loss must go to 0. Where it does, look whether labels belong "
+      "to their inputs; where it does not, look at the layers: `--rule DeadRelu` names those whose "
+      "units never activate.",
+      LayerRules()};
 }
 
 }  // namespace telltale::rules

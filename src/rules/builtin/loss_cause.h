@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "rules/builtin/captured_parameters.h"
 #include "rules/builtin/training_facts.h"
@@ -49,6 +50,11 @@ struct LossView {
 struct LossCause {
   std::string cause;
   std::string advice;
+  /// Rules whose finding, where there is one, is the cause of what the loss does.
+  std::vector<std::string> explained_by = {};
+  /// Rules whose findings follow from this.
+  std::vector<std::string> explains = {};
+  bool chance = false;  ///< It stands where guessing stands.
 };
 
 LossCause ExplainLoss(const LossView& loss, const TrainingFacts& facts, const LearningRates& rates,

@@ -42,6 +42,7 @@
 #include "rules/builtin/processes.h"
 #include "rules/builtin/reinforcement.h"
 #include "rules/builtin/training_facts.h"
+#include "rules/groups.h"
 #include "rules/missing.h"
 #include "rules/registry.h"
 #include "rules/tensor_pattern.h"
@@ -95,8 +96,9 @@ constexpr std::int64_t kChanceSteps = 200;
 constexpr std::int64_t kChanceSamples = 500;
 constexpr std::int64_t kUnknownBatch = 16;  ///< Samples of a step where nobody says.
 constexpr std::int64_t kLongChanceSteps = 500;
-/// A loss has left chance level where it is below this share of it.
+/// A loss has left chance level where it is below this share of it, or falls for certain.
 constexpr double kBelowChance = 0.9;
+constexpr double kSureErrors = 3;
 /// Steps that a loss stands at least before that is said.
 constexpr std::int64_t kStandingSteps = 500;
 /// Of boosting so many blocks without progress are enough where all trees together are next to
@@ -290,6 +292,8 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     std::optional<TrainingMoment> chance;  ///< Since when the loss has stood at chance level.
     double chance_samples = 0;             ///< Of the process by then.
     double stood_level = 0;                ///< Where it stood when that was said.
+    bool at_chance = false;                ///< Chance level was given as the cause.
+    std::optional<TrainingMoment> fell;    ///< Of chance level that is over: since when it falls.
     FitBorder border;
     StepCount steps;
   };
@@ -853,14 +857,17 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
       // Flat at chance level is the same trouble, not another one.
       const bool same = worse && level_says == State::kFlat && series->state == State::kChance;
       if (!same && (worse || !Stands(*series, newest))) {
+        if (!worse && series->at_chance) series->fell = FellFrom(*series, newest);
         CloseIncident(series, true, reporter);
         return;
       }
     } else if (level_says != State::kHealthy) {
       series->state = level_says;
     } else if (!(stale && level > series->start - 2 * tolerance &&
-                 series->state != State::kRegained)) {
+                 series->state != State::kRegained) &&
+               !(series->state == State::kFlat && NothingMoves(*series))) {
       // Hysteresis: over only when the loss goes down again or is clearly lower than it stood.
+      if (series->at_chance) series->fell = FellFrom(*series, newest);
       CloseIncident(series, true, reporter);
       return;
     }
@@ -928,15 +935,21 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     return State::kHealthy;
   }
 
+  /// The learning rate is spent, or each capture of every weight is the same.
+  static bool NothingMoves(const Series& series) {
+    const LearningRates& rates = series.process->rates;
+    const CapturedParameters& captured = series.process->captured;
+    return (rates.spent() && !captured.MovedSince(rates.spent()->step)) || captured.still();
+  }
+
   bool Stands(const Series& series, const Newest& newest) const {
     switch (series.state) {
       case State::kStill:
         // A block that was lower by chance does not move the weights.
-        return (series.process->rates.spent() &&
-                !series.process->captured.MovedSince(series.process->rates.spent()->step)) ||
-               series.process->captured.still();
+        return NothingMoves(series);
       case State::kChance:
-        return newest.level > kBelowChance * ChanceLoss(series.process->facts.loss->classes);
+        return newest.level > kBelowChance * ChanceLoss(series.process->facts.loss->classes) &&
+               !Falls(series, newest, kSureErrors);
       default:
         return newest.level > series.stood_level -
                                   std::max(flat_ * std::abs(series.stood_level), 5 * Noise(newest));
@@ -980,6 +993,16 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     return found;
   }
 
+  /// Where the loss began to leave the level at which it stood.
+  static TrainingMoment FellFrom(const Series& series, const Newest& newest) {
+    std::span<const Cell> cells(series.cells);
+    while (!cells.empty() && cells.front().from.step < series.incident.first_step) {
+      cells = cells.subspan(1);
+    }
+    const TrainingMoment now{series.step, series.time_ns, Worked(series)};
+    return ChangeOf(cells, series.stood_level, newest.level).value_or(now);
+  }
+
   void NoteChance(Series* series) const {
     const auto& loss = series->process->facts.loss;
     const bool near = loss && loss->plain && loss->classes >= 2 &&
@@ -993,8 +1016,23 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     }
   }
 
+  /// Whether the loss has fallen over the last kSlowestSteps as a healthy one does at least, with
+  /// so many standard errors to spare.
+  bool Falls(const Series& series, const Newest& newest, double errors) const {
+    const std::size_t width = series.cell_width * num_steps_;
+    const std::size_t wanted = static_cast<std::size_t>(kSlowestSteps) / width;
+    const std::size_t n = std::min(std::max<std::size_t>(wanted, 4), series.cells.size());
+    if (n < 4) return false;
+    const std::span<const Cell> last = std::span(series.cells).last(n);
+    const Fall fall = FallOver(series, newest, CourseOf(last), n);
+    const double least = flat_ * std::abs(newest.level) * fall.steps / kSlowestSteps;
+    return fall.drop - errors * fall.error > least;
+  }
+
   bool ChanceLasts(const Series& series) const {
     if (!series.chance || series.step - series.chance->step < kChanceSteps) return false;
+    // A model of many classes is near chance level for long while it learns.
+    if (Falls(series, NewestOf(series), 0)) return false;
     return series.process->samples - series.chance_samples >=
            static_cast<double>(kChanceSamples * series.process->facts.loss->classes);
   }
@@ -1076,11 +1114,43 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
 
   /// `over`: not only because no loss follows.
   void CloseIncident(Series* series, bool over, Reporter* reporter) {
+    const Incident before = series->incident;
     Describe(series);
+    if (over && series->state == State::kFlat) {
+      // Why it was flat is not what the loss does now.
+      series->incident.cause = before.cause;
+      series->incident.advice = before.advice;
+      series->incident.evidence = before.evidence;
+    }
+    if (series->fell) TellOfTheFall(series);
+    series->fell.reset();
+    series->at_chance = false;
     over ? reporter->Recover(series->incident) : reporter->Close(series->incident);
     series->open = false;
     series->state = State::kHealthy;
     series->closed = {0, 0, 0, series->step, series->time_ns, Worked(*series), 0};
+  }
+
+  /// A loss that has left chance level by itself is learned: what stood there was no defect.
+  static void TellOfTheFall(Series* series) {
+    Incident& incident = series->incident;
+    const std::int64_t classes = series->process->facts.loss->classes;
+    const std::int64_t until = std::max(incident.first_step, series->fell->step);
+    incident.severity = Severity::kInfo;
+    incident.last_step = until;
+    incident.end_ns = std::max(incident.start_ns, series->fell->ns);
+    incident.cost_seconds = 0;
+    incident.message =
+        fmt::format("Loss stood at chance level until step {}, and falls since", until);
+    incident.cause = fmt::format(
+        "The loss stood at {} from step {} to step {}; guessing gives ln({}) = {} for {} classes. "
+        "By "
+        "step {} it had fallen to {}: the model learns.",
+        Figure(series->stood_level), incident.first_step, until, classes,
+        Figure(ChanceLoss(classes)), classes, series->step, Figure(series->level));
+    incident.advice =
+        "Nothing needs to be done. Where the start is to be shorter, try a larger learning rate or "
+        "another initialization.";
   }
 
   /// A rising learning rate: a flat loss is not yet a defect.
@@ -1173,6 +1243,7 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     view.since = incident.first_step;
     view.bad_step = series->bad_step;
     LossCause why = ExplainLoss(view, process.facts, process.rates, process.captured);
+    series->at_chance = why.chance;
     incident.cause = std::move(why.cause);
     incident.advice = std::move(why.advice);
 
@@ -1203,6 +1274,8 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     put("largest_learning_rate", process.rates.largest());
     if (series->chance) put("chance_level", ChanceLoss(process.facts.loss->classes));
     if (!process.facts.optimizer.empty()) evidence["optimizer"] = process.facts.optimizer;
+    if (!why.explained_by.empty()) evidence[kExplainedBy] = why.explained_by;
+    if (!why.explains.empty()) evidence[kExplains] = why.explains;
     incident.evidence = JsonText(evidence);
   }
 
@@ -1261,7 +1334,10 @@ const RuleDesc kLossNotDecreasingDesc{
         "below 1/10,000 of the largest of the run, and no capture shows that a weight moved since; "
         "or all captures of all weights are the same; medium, high after 500 steps, where the loss "
         "stands within 3 % of ln(classes), what guessing gives, for 200 steps and 500 samples of "
-        "each class; low where it has stood for 500 steps and for as long as all before, drop "
+        "each class and has not fallen by flat_percent in the last 200 steps (info once it falls "
+        "by "
+        "more than that and three standard errors, or is below 0.9 × ln(classes)); low where it "
+        "has stood for 500 steps and for as long as all before, drop "
         "since then + 3 × error < flat_percent × level. Never where 0 ≤ level < converged_below, "
         "nor while the learning rate rises (warm-up), nor where several optimizers have each a "
         "loss of its own (a GAN: what one model gains the other loses), nor in reinforcement "

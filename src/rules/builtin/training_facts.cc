@@ -74,6 +74,12 @@ void LearningRates::See(std::string_view name, double value, const TrainingMomen
 void LearningRates::Update(const TrainingMoment& now) {
   double largest = 0;
   for (const auto& [name, rate] : rates_) largest = std::max(largest, std::abs(rate.value));
+  // It holds from where it was told to where it is told next.
+  if (now_ > 0 && !spent_ && seen_step_ >= 0 && now.step > seen_step_) {
+    moving_steps_ += now.step - seen_step_;
+  }
+  if (now_ == 0 && largest > 0 && spent_) zero_steps_ += now.step - spent_->step;
+  seen_step_ = std::max(seen_step_, now.step);
   now_ = largest;
   if (!(largest_ > largest)) {
     if (!(largest_ == largest)) {

@@ -44,6 +44,9 @@ class LearningRates {
   std::int64_t largest_step() const { return largest_step_; }
   /// Since when the rate is 0, or below kSpent of the largest; nothing where it is not.
   const std::optional<TrainingMoment>& spent() const { return spent_; }
+  /// Steps of stretches at 0 that are over, and those in which it moved the weights.
+  std::int64_t zero_steps() const { return zero_steps_; }
+  std::int64_t moving_steps() const { return moving_steps_; }
 
   /// The rate was changed in nearly every step from one to another.
   struct EachStep {
@@ -66,6 +69,9 @@ class LearningRates {
   double largest_ = std::numeric_limits<double>::quiet_NaN();
   std::int64_t largest_step_ = -1;
   std::optional<TrainingMoment> spent_;
+  std::int64_t seen_step_ = -1;  ///< Since when it is what it is now, or was told again.
+  std::int64_t zero_steps_ = 0;
+  std::int64_t moving_steps_ = 0;
   // Of falls of the rate since it was largest.
   std::int64_t falls_ = 0;
   std::int64_t first_fall_ = -1;
