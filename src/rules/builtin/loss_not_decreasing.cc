@@ -865,7 +865,7 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
       series->state = level_says;
     } else if (!(stale && level > series->start - 2 * tolerance &&
                  series->state != State::kRegained) &&
-               !(series->state == State::kFlat && NothingMoves(*series))) {
+               !(series->state == State::kFlat && StaysFlat(*series, newest))) {
       // Hysteresis: over only when the loss goes down again or is clearly lower than it stood.
       if (series->at_chance) series->fell = FellFrom(*series, newest);
       CloseIncident(series, true, reporter);
@@ -940,6 +940,18 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     const LearningRates& rates = series.process->rates;
     const CapturedParameters& captured = series.process->captured;
     return (rates.spent() && !captured.MovedSince(rates.spent()->step)) || captured.still();
+  }
+
+  /// While nothing moves the weights one lower block is no progress. A loss that falls for certain
+  /// all the same is: then something else moves them.
+  bool StaysFlat(const Series& series, const Newest& newest) const {
+    if (!NothingMoves(series)) return false;
+    const LearningRates& rates = series.process->rates;
+    const std::int64_t since =
+        rates.spent() ? rates.spent()->step : series.process->captured.still()->from;
+    const auto window = std::max(static_cast<std::int64_t>(kSlowestSteps),
+                                 static_cast<std::int64_t>(4 * series.cell_width * num_steps_));
+    return series.step - since <= window || !Falls(series, newest, kSureErrors);
   }
 
   bool Stands(const Series& series, const Newest& newest) const {
