@@ -410,6 +410,15 @@ LossCause ExplainLoss(const LossView& loss, const TrainingFacts& facts, const Le
                         move.from, move.to, Figure(move.ratio), move.name, AtRate(loss.rate)),
             Raise(loss.rate)};
   }
+  const auto& parameters = facts.parameters;
+  if ((loss.trouble == LossTrouble::kFlat || loss.trouble == LossTrouble::kChance) && parameters &&
+      parameters->left_out > 0 && 2 * parameters->left_out >= parameters->of_models) {
+    return {fmt::format("{} of {} parameters of the model are in no optimizer and never change.",
+                        parameters->left_out, parameters->of_models),
+            "Make the optimizer of all parameters of the model that is trained, after its last "
+            "change; keep modules in nn.ModuleList or nn.ModuleDict.",
+            {"OptimizerParameters"}};
+  }
   // Where the weights move: else it is for that.
   const bool moves = (move.from >= 0 && !hardly) || loss.start > (1 + kNearChance) * loss.level;
   const bool chance = facts.loss && facts.loss->plain && facts.loss->classes >= 2 &&

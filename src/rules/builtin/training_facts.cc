@@ -145,6 +145,14 @@ void TrainingFacts::See(const format::EventRow& event) {
   } else if (event.kind == "optimizer.parameters") {
     parameters = Parameters{CountIn(data, "parameters", -1), CountIn(data, "without_gradient", -1),
                             CountIn(data, "in_called_models", -1)};
+    // Of modules in a plain list; or of a layer that took the place of one the optimizer has. A
+    // backbone that is left out on purpose looks as the others do.
+    const std::int64_t apart = CountIn(data, "unregistered", 0);
+    const std::int64_t stale = parameters->all - parameters->in_called_models;
+    const bool replaced =
+        parameters->in_called_models > 0 && stale > 0 && parameters->without_gradient >= stale;
+    parameters->of_models = CountIn(data, "model_parameters", 0) + apart;
+    parameters->left_out = apart > 0 ? apart : replaced ? CountIn(data, "outside", 0) : 0;
   } else if (event.kind == "loss.not_finite") {
     NotFinite now;
     now.step = event.step;

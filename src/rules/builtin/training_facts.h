@@ -99,6 +99,8 @@ struct TrainingFacts {
     std::int64_t all = -1;
     std::int64_t without_gradient = -1;
     std::int64_t in_called_models = -1;
+    std::int64_t of_models = 0;  ///< Trainable ones of the models that were called,
+    std::int64_t left_out = 0;   ///< and so many of them never change: no optimizer has them.
   };
 
   /// Where the first loss that is NaN or Inf comes from.
