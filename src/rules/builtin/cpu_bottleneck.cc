@@ -61,6 +61,10 @@ constexpr double kHeldBack = 50;
 constexpr std::int64_t kWarmupSteps = 3;
 constexpr double kMinNormalSteps = 20;
 constexpr std::int64_t kDescribeIntervalNs = 1'000'000'000;
+/// Of a core: what a training that mostly waits takes of one is shared with its workers.
+constexpr double kCoreToSpare = 0.1;
+/// Of the cores that the workers take now: what so many workers could take at least.
+constexpr double kAsMany = 0.97;
 
 class CPUBottleneck final : public Rule {
  public:
@@ -565,8 +569,11 @@ class CPUBottleneck final : public Rule {
     const auto ranks = static_cast<int>(
         std::count_if(processes_.begin(), processes_.end(),
                       [&](const auto& entry) { return entry.second.writer == process->writer; }));
-    // num_workers is of one DataLoader: each rank has its own, and keeps a core for itself.
-    const int loaders = std::max(1, (limit - ranks) / std::max(1, ranks));
+    // num_workers is of one DataLoader: each rank has its own. What the trainers take, or lack, is
+    // kept for them; a training that mostly waits leaves nearly all cores to its workers.
+    const double trainers = (sum.own + sum.trainers) / 100 + lack * std::max(1, ranks);
+    const int loaders =
+        std::max(1, static_cast<int>((sum.allowed - trainers) / std::max(1, ranks) + kCoreToSpare));
 
     if (cores_full) {
       incident.message = "Training waits for busy cores";
@@ -682,10 +689,13 @@ class CPUBottleneck final : public Rule {
         return "Let each worker use one thread: torch.set_num_threads(1) and cv2.setNumThreads(0) "
                "in worker_init_fn.";
       }
-      if (mean.worker_count > loaders * std::max(1, ranks)) {
+      // Fewer workers than the cores that they take would make fewer batches.
+      const int all = loaders * std::max(1, ranks);
+      if (mean.worker_count > all && all >= kAsMany * mean.workers / 100) {
         return fmt::format(
-            "Set num_workers={} in the DataLoader{}, so that the training keeps a core, and make a "
-            "batch cheaper: prepare it once, before training{}.",
+            "Set num_workers={} in the DataLoader{}: so many make as many batches on these cores, "
+            "and get less in the way of the training. Make a batch cheaper: prepare it once, "
+            "before training{}.",
             loaders, OfEach(ranks), limited ? "; or " + more : std::string());
       }
       return fmt::format(
