@@ -43,11 +43,14 @@ constexpr KnownEnd kEnds[] = {
      "Make /dev/shm larger (docker run --shm-size=8g), raise `ulimit -n`, or call "
      "torch.multiprocessing.set_sharing_strategy('file_system')."},
     {"", "Too many open files",
-     "The process has reached its limit of open files; each tensor that a worker of a DataLoader "
-     "hands over holds one while it is kept.",
-     "Raise the limit (ulimit -n 65536), or call "
-     "torch.multiprocessing.set_sharing_strategy('file_system'); keep no tensors of the loader in "
-     "a list."},
+     "The process has reached its limit of open files: files are opened and not closed.",
+     "Close each file once it is read (with open(...) as file:), or keep a limited number of them "
+     "open; ulimit -n 65536 only puts it off.",
+     "The process has reached its limit of open files: files are opened and not closed, or tensors "
+     "of the DataLoader's workers are kept, each of which holds one.",
+     "Close each file once it is read (with open(...) as file:), and keep no tensors of the loader "
+     "in a list; where that is not it, call "
+     "torch.multiprocessing.set_sharing_strategy('file_system')."},
     {"", "received 0 items of ancdata",
      "The process has reached its limit of open files; each tensor that a worker of a DataLoader "
      "hands over holds one while it is kept.",
@@ -164,6 +167,11 @@ constexpr std::string_view kHangup =
 constexpr std::string_view kFaultHandler =
     "python -X faulthandler prints the line of Python at which it crashes. Check the last thing "
     "that changed: a native package, its version beside that of torch.";
+// In a worker torch handles these signals itself, in front of faulthandler.
+constexpr std::string_view kFaultInWorker =
+    "Run it with num_workers=0 and python -X faulthandler, which then prints the line of Python at "
+    "which it crashes (in a worker torch handles the signal itself). Check the last thing that "
+    "changed: a native package, its version beside that of torch.";
 
 constexpr KnownSignal kSignals[] = {
     {SIGHUP, "SIGHUP", "was ended by SIGHUP", "The terminal or connection that it hung on is gone.",
@@ -180,12 +188,12 @@ constexpr KnownSignal kSignals[] = {
      "It touched memory behind which there was no file any more, or no room for one.",
      "Look for a file that was cut while it was mapped, and for a full file system."},
     {SIGFPE, "SIGFPE", "crashed with SIGFPE", "A native library divided an integer by zero.",
-     kFaultHandler},
+     kFaultHandler, kFaultInWorker},
     {SIGKILL, "SIGKILL", "was killed by SIGKILL",
      "Somebody, or the kernel, has sent SIGKILL; Telltale has not.",
      "Look at who kills: the scheduler (sacct, kubectl describe pod), the kernel's log (dmesg)."},
     {SIGSEGV, "SIGSEGV", "crashed with SIGSEGV",
-     "A native library read or wrote memory that is not there.", kFaultHandler},
+     "A native library read or wrote memory that is not there.", kFaultHandler, kFaultInWorker},
     {SIGPIPE, "SIGPIPE", "was ended by SIGPIPE", "Who read its output has ended.",
      "Keep what reads its output running, or write to a file."},
     {SIGTERM, "SIGTERM", "was ended by SIGTERM",

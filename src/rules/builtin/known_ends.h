@@ -13,6 +13,9 @@ struct KnownEnd {
   std::string_view text;  ///< Found in its text; empty: any.
   std::string_view cause;
   std::string_view advice;
+  // The same in a run whose DataLoader has workers; empty: no other words.
+  std::string_view cause_with_workers = {};
+  std::string_view advice_with_workers = {};
 };
 /// Null where no entry fits. `text` may be empty: it can be switched off.
 const KnownEnd* FindKnownEnd(std::string_view type, std::string_view text);
@@ -24,6 +27,7 @@ struct KnownSignal {
   std::string_view what;  ///< Behind "The training": "crashed with SIGSEGV".
   std::string_view cause;
   std::string_view advice;
+  std::string_view advice_in_worker = {};  ///< Where a DataLoader worker ended; empty: the same.
 };
 /// Null where it is not a signal that ends trainings.
 const KnownSignal* FindKnownSignal(int signal);

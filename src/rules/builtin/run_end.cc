@@ -36,6 +36,15 @@ constexpr double kShmFull = 0.5;
 constexpr double kMemoryFull = 0.9;
 /// docker gives 64 MiB of /dev/shm: below this it is scarce for batches.
 constexpr double kShmScarce = 1073741824;
+/// From the end of a call that saves to the exception that it has raised: what handles it on its
+/// way may take a while, but where nothing else tells whether it saved only the next moment counts.
+constexpr std::int64_t kToldNs = 1'000'000'000;
+constexpr std::int64_t kAtOnceNs = 50'000'000;
+/// Seconds from the last step to the end from which they are told apart from the training.
+constexpr double kLongAfter = 1;
+constexpr std::string_view kReplace =
+    " Save to another name and os.replace() it onto the last checkpoint: a save that fails then "
+    "leaves the one before as it was.";
 
 std::string Size(double bytes) {
   std::string text = Bytes(bytes);
@@ -61,6 +70,8 @@ std::string ShortType(std::string_view type) {
 std::string FirstLine(std::string_view text) {
   while (!text.empty() && (text.front() == '\n' || text.front() == ' ')) text.remove_prefix(1);
   text = text.substr(0, text.find('\n'));
+  // Words of ours follow it.
+  if (text.ends_with('.') && !text.ends_with("..")) text.remove_suffix(1);
   if (text.size() <= kTextShown) return std::string(text);
   std::size_t end = kTextShown;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80U) --end;
@@ -110,9 +121,9 @@ class RunEnd final : public Rule {
       if (!Enter(event->attempt, reporter)) return;
       recorded_ = recorded_ || event->kind == "run.attempt_start";
       attempt_.deaths.OnEvent(*event, record.writer);
-      if (event->kind == "checkpoint") OnCheckpoint(*event);
+      if (event->kind == "checkpoint") OnCheckpoint(*event, record.writer);
     } else if (const auto* span = record.As<format::SpanRow>()) {
-      if (Enter(span->attempt, reporter)) Saved(span->time_ns + span->duration_ns, span->step, "");
+      if (Enter(span->attempt, reporter)) OnSave(*span, record.writer);
     } else if (const auto* metric = record.As<format::MetricRow>()) {
       OnMetric(*metric, record);
     }
@@ -145,12 +156,31 @@ class RunEnd final : public Rule {
     std::int64_t step = -1;
     std::string file;
   };
+  /// A span: a call that saves, which may have raised.
+  struct Call {
+    std::int64_t end_ns = 0;
+    std::int64_t step = -1;
+    std::uint32_t writer = 0;
+    std::int32_t pid = 0;
+  };
+  /// What is left to go on from.
+  struct Left {
+    Checkpoint checkpoint;
+    std::int64_t failed_step = -1;  ///< Of the save that the exception ended.
+    bool failed = false;
+    bool overwritten = false;  ///< All saves before it wrote to one file.
+  };
   struct Attempt {
     std::uint32_t number = 0;
     RunDeaths deaths;
     Checkpoint checkpoint;  ///< The newest that was saved.
+    Call call;              ///< The newest, where nobody has said yet that it saved.
+    bool told = false;      ///< Calls that saved were followed by an event.
+    std::set<std::string> files;
+    std::size_t saves = 0;  ///< Of known files.
     std::int64_t first_step_ns = 0;
     std::int64_t last_step = -1;  ///< TRAIN, of all ranks.
+    std::int64_t trained_ns = 0;  ///< When the newest of them ended.
     double group_limit = 0, group_used = 0, host_total = 0, host_available = -1;
     double kills_before = -1, kills = -1;
   };
@@ -173,14 +203,52 @@ class RunEnd final : public Rule {
   void OnStep(const format::StepRow& step) {
     if (attempt_.first_step_ns == 0) attempt_.first_step_ns = step.time_ns;
     attempt_.last_step = std::max(attempt_.last_step, step.step);
+    attempt_.trained_ns = std::max(attempt_.trained_ns, step.time_ns + step.duration_ns);
   }
 
-  void OnCheckpoint(const format::EventRow& event) {
+  void OnCheckpoint(const format::EventRow& event, std::uint32_t writer) {
     const auto data = ParseJson(event.data);
     if (!data.is_object()) return;
     const auto action = data.find("action");
     if (action == data.end() || *action != "save") return;
+    Call& call = attempt_.call;
+    if (call.end_ns > 0 && call.writer == writer && call.pid == event.pid) {
+      attempt_.told = true;
+      call = Call();
+    }
     Saved(event.time_ns, event.step, std::string(event.subject));
+    const auto file = data.find("file");
+    if (file == data.end() || !file->is_string()) return;
+    ++attempt_.saves;
+    if (attempt_.files.size() < 2) attempt_.files.insert(file->get<std::string>());
+  }
+
+  /// A span ends where its call has raised too: what comes next tells which it was.
+  void OnSave(const format::SpanRow& span, std::uint32_t writer) {
+    Call& call = attempt_.call;
+    if (call.end_ns > 0) Saved(call.end_ns, call.step, "");
+    call = {span.time_ns + span.duration_ns, span.step, writer, span.pid};
+  }
+
+  /// The newest save failed where the exception that ended its process came at once, in its step.
+  Left LeftAt(const Death& death) const {
+    Left left;
+    left.checkpoint = attempt_.checkpoint;
+    const Call& call = attempt_.call;
+    if (call.end_ns == 0 || call.end_ns < left.checkpoint.time_ns) return left;
+    const SeenException* raised = death.exception;
+    const bool same = raised != nullptr && death.process->writer == call.writer &&
+                      death.process->pid == call.pid && raised->step == call.step;
+    if (same && raised->time_ns >= call.end_ns &&
+        raised->time_ns - call.end_ns <= (attempt_.told ? kToldNs : kAtOnceNs)) {
+      left.failed = true;
+      left.failed_step = call.step;
+      left.overwritten = attempt_.saves > 1 && attempt_.files.size() == 1;
+    } else {
+      left.checkpoint.time_ns = call.end_ns;
+      left.checkpoint.step = std::max(left.checkpoint.step, call.step);
+    }
+    return left;
   }
 
   void Saved(std::int64_t time_ns, std::int64_t step, std::string file) {
@@ -242,11 +310,15 @@ class RunEnd final : public Rule {
                       ? OfSignal(first, *first.process->end->signal, last, &evidence)
                       : OfCode(first, last, &evidence);
     const std::int64_t step = StepOf(first);
-    const double lost = LostSeconds(first.time_ns);
+    const Left left = LeftAt(first);
+    const double since_save = LostSeconds(first.time_ns, left.checkpoint.time_ns);
+    const double lost = left.overwritten ? LostSeconds(first.time_ns, 0) : since_save;
     const bool interrupted = words.severity == Severity::kLow;
     if (attempt_.last_step >= 0) {
-      words.cause += (words.cause.empty() ? "" : " ") + LostWords(lost);
+      words.cause +=
+          (words.cause.empty() ? "" : " ") + LostWords(left, lost, since_save, first.time_ns);
     }
+    if (left.overwritten) words.advice += kReplace;
     incident->subject = attempt_.number > 1 ? fmt::format("attempt {}", attempt_.number) : "run";
     incident->severity = words.severity;
     incident->first_step = step;
@@ -264,7 +336,8 @@ class RunEnd final : public Rule {
     evidence["pid"] = first.process->pid;
     if (attempt_.last_step >= 0) {
       evidence["lost_s"] = Rounded(lost);
-      if (attempt_.checkpoint.time_ns > 0) evidence["checkpoint_step"] = attempt_.checkpoint.step;
+      if (left.checkpoint.time_ns > 0) evidence["checkpoint_step"] = left.checkpoint.step;
+      if (left.failed) evidence["failed_save_step"] = left.failed_step;
     }
     incident->evidence = JsonText(evidence);
     return true;
@@ -281,23 +354,51 @@ class RunEnd final : public Rule {
     return attempt_.last_step;
   }
 
-  double LostSeconds(std::int64_t until_ns) const {
+  double LostSeconds(std::int64_t until_ns, std::int64_t saved_ns) const {
     if (attempt_.last_step < 0) return 0;
-    const std::int64_t since = std::max(attempt_.first_step_ns, attempt_.checkpoint.time_ns);
+    const std::int64_t since = std::max(attempt_.first_step_ns, saved_ns);
     return static_cast<double>(std::max<std::int64_t>(0, until_ns - since)) / 1e9;
   }
 
-  std::string LostWords(double lost) const {
-    const Checkpoint& saved = attempt_.checkpoint;
-    const std::string time = lost < 9.95 ? fmt::format("{:.1f} s", lost) : Lasting(lost);
-    if (saved.time_ns == 0)
-      return fmt::format("No checkpoint was saved: {} of training are lost.", time);
+  static std::string Time(double seconds) {
+    return seconds < 0.095  ? fmt::format("{:.0f} ms", std::max(1.0, 1e3 * seconds))
+           : seconds < 9.95 ? fmt::format("{:.1f} s", seconds)
+                            : Lasting(seconds);
+  }
+
+  /// `since_save`: seconds since the newest checkpoint that was saved.
+  std::string LostWords(const Left& left, double lost, double since_save,
+                        std::int64_t until_ns) const {
+    const Checkpoint& saved = left.checkpoint;
+    // A wait behind the last step is lost too, and is no training.
+    double after = static_cast<double>(until_ns - attempt_.trained_ns) / 1e9;
+    if (after < kLongAfter || after < 0.1 * lost || after >= lost) after = 0;
+    const std::string time = Time(lost - after);
+    const std::string more =
+        after > 0 ? fmt::format(", and {} that passed after its last step", Time(after))
+                  : std::string();
+    const std::string failed = !left.failed ? std::string()
+                               : left.failed_step < 0
+                                   ? std::string("The save of a checkpoint failed. ")
+                                   : fmt::format("The save in step {} failed. ", left.failed_step);
+    if (saved.time_ns == 0) {
+      return fmt::format("{}No checkpoint was saved: {} of training are lost{}.", failed, time,
+                         more);
+    }
     const std::string file =
         saved.file.empty() ? std::string() : fmt::format(" ({})", BaseName(saved.file));
-    if (saved.step < 0) return fmt::format("The last checkpoint{} is {} old.", file, time);
+    if (left.overwritten) {
+      return fmt::format(
+          "{}All saves before it wrote to one file{}: where this one did too, that file is damaged "
+          "and {} of training are lost{}, else the {} since step {}.",
+          failed, file, time, more, Time(since_save), saved.step);
+    }
+    if (saved.step < 0) {
+      return fmt::format("{}The last checkpoint{} is {} old.", failed, file, Time(lost));
+    }
     return fmt::format(
-        "The last checkpoint{} was saved in step {}: {} of training since then are lost.", file,
-        saved.step, time);
+        "{}The last checkpoint{} was saved in step {}: {} of training since then are lost{}.",
+        failed, file, saved.step, time, more);
   }
 
   /// "The training", "Rank 1", "DataLoader worker 0".
@@ -406,8 +507,10 @@ class RunEnd final : public Rule {
     }
     if (const auto memory = CudaMemoryOf(seen.text)) return OfCudaMemory(*memory, raised, words);
     if (const KnownEnd* known = FindKnownEnd(seen.type, seen.text)) {
-      words->cause += (words->cause.empty() ? "" : " ") + std::string(known->cause);
-      words->advice = known->advice;
+      const bool with = HadWorkers() && !known->cause_with_workers.empty();
+      words->cause += (words->cause.empty() ? "" : " ") +
+                      std::string(with ? known->cause_with_workers : known->cause);
+      words->advice = with ? known->advice_with_workers : known->advice;
       return;
     }
     if (seen.frames.size() > 1) {
@@ -420,6 +523,12 @@ class RunEnd final : public Rule {
                                   words->cause.empty() ? "" : " ", ShortType(seen.caused_by));
     }
     if (!seen.file.empty()) words->advice = fmt::format("Look at {}:{}.", seen.file, seen.line);
+  }
+
+  bool HadWorkers() const {
+    const auto& all = attempt_.deaths.processes();
+    return std::any_of(all.begin(), all.end(),
+                       [](const SeenProcess& process) { return process.kind == "worker"; });
   }
 
   static void OfCudaMemory(const CudaMemory& memory, const SeenException& raised, Words* words) {
@@ -473,7 +582,8 @@ class RunEnd final : public Rule {
         followed);
     if (known != nullptr) {
       words.cause = known->cause;
-      words.advice = known->advice;
+      const bool in_worker = first.process->kind == "worker" && !known->advice_in_worker.empty();
+      words.advice = in_worker ? known->advice_in_worker : known->advice;
     }
     words.severity = SeverityOf(signal);
     if (signal == SIGKILL) AddMemory(&words, evidence);
@@ -677,7 +787,8 @@ const RuleDesc kRunEndDesc{
         "half of it was in use just after, or where a worker died and /dev/shm has at most 1 GiB. "
         "High; medium for an exit code without an exception and for SIGTERM, SIGHUP and the like; "
         "low for Ctrl-C. Cost = the time since the last checkpoint was saved, or without a "
-        "checkpoint since the first TRAIN step; 0 for Ctrl-C.",
+        "checkpoint, or where the exception ended a save and all saves before it wrote to one "
+        "file, since the first TRAIN step; 0 for Ctrl-C.",
     .how_to_fix =
         "Look at the line that the finding names. Save a checkpoint every few minutes: then a "
         "failure costs no more than that.",
