@@ -105,11 +105,13 @@ struct SampleValue {
   int what = 0;
   std::int32_t unit = 0;
   double value = 0;
+  std::uint32_t series = kNoSeries;  ///< Of it there is one value in a sample.
 };
 
 struct Sample {
   std::int64_t from_ns = 0, to_ns = 0;
-  std::uint32_t attempt = 0;  ///< That made the newest step.
+  std::uint32_t attempt = 0;   ///< That made the newest step.
+  std::int64_t trains_ns = 0;  ///< Since when that attempt makes TRAIN steps; 0: not yet.
   std::vector<SampleValue> values;
   StepSums steps;  ///< That ended since the sample before.
 
@@ -214,6 +216,7 @@ class MachineSampler {
     SampleTimes times;
     StepSums steps;
     std::uint32_t attempt = 0;
+    std::int64_t trains_ns = 0;  ///< When the first TRAIN step of the attempt began.
   };
 
   State& StateOf(std::uint32_t writer) {
@@ -236,8 +239,16 @@ class MachineSampler {
       state.sample.to_ns = row.time_ns;
       state.sample.values.clear();
     }
-    state.sample.values.push_back({slot.what, slot.unit, row.value});
+    if (row.time_ns != state.sample.to_ns && Has(state.sample, record.series)) {
+      return;  // The last sample of a run may follow at once: it says nothing more of this time.
+    }
+    state.sample.values.push_back({slot.what, slot.unit, row.value, record.series});
     if (slot.gpu_load && row.value > 0) state.node.used_gpus.insert(slot.unit);
+  }
+
+  static bool Has(const Sample& sample, std::uint32_t series) {
+    return std::any_of(sample.values.begin(), sample.values.end(),
+                       [&](const SampleValue& value) { return value.series == series; });
   }
 
   template <class Done>
@@ -249,6 +260,7 @@ class MachineSampler {
     if (!from) return;
     state->sample.from_ns = *from;
     state->sample.attempt = state->attempt;
+    state->sample.trains_ns = state->trains_ns;
     done(std::as_const(state->node), std::as_const(state->sample));
   }
 
@@ -260,8 +272,10 @@ class MachineSampler {
       state.attempt = row.attempt;
       state.steps = {};
       state.node.trainers.clear();
+      state.trains_ns = 0;
     }
     stepped_ = true;
+    if (state.trains_ns == 0) state.trains_ns = row.time_ns;
     state.steps.Add(row);
     state.node.trainers[row.pid] = row.rank;
   }
@@ -271,6 +285,7 @@ class MachineSampler {
       // Where the machine died nobody has said that its processes ended.
       StateOf(writer).node.workers.clear();
       StateOf(writer).node.trainers.clear();
+      StateOf(writer).trains_ns = 0;
     } else if (event.kind == "worker.start") {
       StateOf(writer).node.workers.insert(event.pid);
     } else if (event.kind == "process.exit") {

@@ -175,6 +175,19 @@ class RightSize final : public Rule {
     kGpuPercent,
   };
 
+  /// How a node is loaded, sample by sample.
+  struct Loads {
+    analysis::Quantiles tree_cpu;  ///< Cores.
+    // Of all programs of the node: what an import brings where it knows no processes.
+    analysis::Quantiles node_cpu;        ///< Cores.
+    analysis::Quantiles gpu, disk_busy;  ///< Percent; of the GPUs that are used, their mean.
+    analysis::Quantiles disk, network;   ///< Bytes a second.
+
+    /// The run's own load was sampled, and not only that of the whole node.
+    bool own() const { return tree_cpu.count() >= kLeastSamples; }
+    const analysis::Quantiles& cpu() const { return own() ? tree_cpu : node_cpu; }
+  };
+
   /// What a node has and what the run takes of it, since its first TRAIN step; memory since ever.
   struct Machine {
     std::string node;
@@ -182,23 +195,24 @@ class RightSize final : public Rule {
     double memory = 0, memory_limit = 0;
     double gpu_memory = 0;  ///< Of one GPU.
     std::set<std::int32_t> gpus, used_gpus;
-    double peak = 0;               ///< Bytes.
-    double gpu_peak = 0;           ///< Of the fullest GPU.
-    analysis::Quantiles tree_cpu;  ///< Cores.
-    // Of all programs of the node: what an import brings where it knows no processes.
-    analysis::Quantiles node_cpu;                ///< Cores.
+    double peak = 0;                             ///< Bytes.
+    double gpu_peak = 0;                         ///< Of the fullest GPU.
     double memory_percent = 0, gpu_percent = 0;  ///< Peaks.
-    analysis::Quantiles gpu, disk_busy;  ///< Percent; of the GPUs that are used, their mean.
-    analysis::Quantiles disk, network;   ///< Bytes a second.
+    Loads seen;      ///< The sample that the first step is in, which may have imports in it, too.
+    Loads training;  ///< Only samples that began when the training made steps.
     StepSums steps;
     double seconds = 0, judged_s = 0;
     std::int64_t from_ns = 0, to_ns = 0;
     Watched watched;
 
     bool HasData() const { return cpu().count() >= kLeastSamples && steps.count > 0; }
-    /// The run's own load was sampled, and not only that of the whole node.
-    bool own() const { return tree_cpu.count() >= kLeastSamples; }
-    const analysis::Quantiles& cpu() const { return own() ? tree_cpu : node_cpu; }
+    /// What the start takes, once, says nothing of what the training takes.
+    const Loads& loads() const {
+      return training.cpu().count() >= kLeastSamples && training.own() == seen.own() ? training
+                                                                                     : seen;
+    }
+    bool own() const { return loads().own(); }
+    const analysis::Quantiles& cpu() const { return loads().cpu(); }
     /// Percent of the memory, at the peak; 0: not known.
     double memory_load() const {
       return peak > 0 ? Percent(peak, memory_allowed()) : own() ? 0 : memory_percent;
@@ -275,8 +289,16 @@ class RightSize final : public Rule {
     machine.to_ns = sample.to_ns;
     machine.seconds += sample.seconds();
     machine.steps.Add(sample.steps);
-    machine.tree_cpu.Add(sample.SumOf(kTree) / 100);
-    machine.node_cpu.Add(sample.SumOf(kBusy) / 100 * machine.cores);
+    AddLoads(sample, machine, &machine.seen);
+    if (sample.trains_ns > 0 && sample.from_ns >= sample.trains_ns) {
+      AddLoads(sample, machine, &machine.training);
+    }
+    if (machine.seconds >= machine.judged_s + kJudgeEveryS) Judge(&machine, reporter);
+  }
+
+  static void AddLoads(const Sample& sample, const Machine& machine, Loads* loads) {
+    loads->tree_cpu.Add(sample.SumOf(kTree) / 100);
+    loads->node_cpu.Add(sample.SumOf(kBusy) / 100 * machine.cores);
     double busy = 0;
     double count = 0;
     for (const SampleValue& value : sample.values) {
@@ -284,11 +306,10 @@ class RightSize final : public Rule {
       busy += value.value;
       ++count;
     }
-    if (count > 0) machine.gpu.Add(busy / count);
-    machine.disk_busy.Add(sample.MaxOf(kDiskBusy));
-    machine.disk.Add(sample.SumOf(kDisk));
-    machine.network.Add(sample.SumOf(kReceived));
-    if (machine.seconds >= machine.judged_s + kJudgeEveryS) Judge(&machine, reporter);
+    if (count > 0) loads->gpu.Add(busy / count);
+    loads->disk_busy.Add(sample.MaxOf(kDiskBusy));
+    loads->disk.Add(sample.SumOf(kDisk));
+    loads->network.Add(sample.SumOf(kReceived));
   }
 
   Demand DemandOf(const Machine& machine, const MachinePrice& current) const {
@@ -309,10 +330,11 @@ class RightSize final : public Rule {
               ? with_reserve(machine.gpu_peak, machine.gpu_memory)
               : with_reserve(machine.gpu_memory_load() / 100 * current.gpu_memory_bytes,
                              current.gpu_memory_bytes);
-      demand.gpu_share = machine.gpu.count() > 0 ? with_reserve(machine.gpu.mean() / 100, 1) : 1;
+      demand.gpu_share =
+          machine.loads().gpu.count() > 0 ? with_reserve(machine.loads().gpu.mean() / 100, 1) : 1;
     }
-    demand.disk = machine.disk.At(0.95) * reserve_;
-    demand.network = machine.network.At(0.95) * reserve_;
+    demand.disk = machine.loads().disk.At(0.95) * reserve_;
+    demand.network = machine.loads().network.At(0.95) * reserve_;
     return demand;
   }
 
@@ -374,9 +396,9 @@ class RightSize final : public Rule {
     const auto consider = [&](const char* name, double load, double from) {
       if (load >= from && load > bound.second) bound = {name, load};
     };
-    consider("gpu", machine.gpu.mean(), kBound);
+    consider("gpu", machine.loads().gpu.mean(), kBound);
     consider("cpu", Percent(machine.cpu().mean(), machine.cores_allowed()), kBound);
-    consider("disk", machine.disk_busy.mean(), kBound);
+    consider("disk", machine.loads().disk_busy.mean(), kBound);
     if (bound.first.empty()) {
       consider("memory", machine.memory_load(), kFull);
       consider("gpu_memory", machine.gpu_memory_load(), kFull);
@@ -390,7 +412,7 @@ class RightSize final : public Rule {
     const auto add = [&](const char* name, double load) {
       out[name] = Rounded(std::clamp(100 - load, 0.0, 100.0));
     };
-    if (machine.gpu.count() > 0) add("gpu", machine.gpu.At(0.95));
+    if (machine.loads().gpu.count() > 0) add("gpu", machine.loads().gpu.At(0.95));
     if (machine.cores_allowed() > 0) {
       add("cpu", Percent(machine.cpu().At(0.95), machine.cores_allowed()));
     }
@@ -400,8 +422,13 @@ class RightSize final : public Rule {
     if (machine.gpu_memory > 0 || machine.gpu_percent > 0) {
       add("gpu_memory", machine.gpu_memory_load());
     }
-    if (machine.disk_busy.count() > 0) add("disk", machine.disk_busy.At(0.95));
+    if (machine.loads().disk_busy.count() > 0) add("disk", machine.loads().disk_busy.At(0.95));
     return out;
+  }
+
+  static std::string CoresTaken(const Machine& machine) {
+    const double cores = machine.cpu().At(0.95);
+    return cores < 0.01 ? "less than 0.01" : Figure(cores);
   }
 
   /// What bounds the run and what it takes of the node: "The processor limits the speed: it is
@@ -429,7 +456,7 @@ class RightSize final : public Rule {
     }
     out +=
         fmt::format(" {} {}", machine.own() ? "The run takes" : "All programs of the machine take",
-                    Figure(machine.cpu().At(0.95)));
+                    CoresTaken(machine));
     if (machine.cores_allowed() > 0) out += fmt::format(" of {}", Figure(machine.cores_allowed()));
     out += " cores";
     if (machine.peak > 0) {
@@ -443,7 +470,8 @@ class RightSize final : public Rule {
     if (!machine.gpus.empty()) {
       out += fmt::format(", {} of {} {}", machine.used_gpus.size(), machine.gpus.size(),
                          machine.gpus.size() == 1 ? "GPU" : "GPUs");
-      if (machine.gpu.count() > 0) out += fmt::format(" at {:.0f} %", machine.gpu.mean());
+      if (machine.loads().gpu.count() > 0)
+        out += fmt::format(" at {:.0f} %", machine.loads().gpu.mean());
       if (machine.gpu_peak > 0) {
         out += fmt::format(" with {} of memory", Bytes(machine.gpu_peak));
       } else if (machine.gpu_memory_load() > 0) {
@@ -474,18 +502,18 @@ class RightSize final : public Rule {
     }
     if (!machine.gpus.empty()) {
       taken["gpus"] = machine.used_gpus.size();
-      taken["gpu_utilization_mean"] = Rounded(machine.gpu.mean());
+      taken["gpu_utilization_mean"] = Rounded(machine.loads().gpu.mean());
       if (machine.gpu_peak > 0 || machine.gpu_memory_load() <= 0) {
         taken["gpu_memory_peak_bytes"] = Rounded(machine.gpu_peak);
       } else {
         taken["gpu_memory_peak_percent"] = Rounded(machine.gpu_memory_load());
       }
     }
-    if (machine.disk.count() > 0) {
-      taken["disk_bytes_per_second_p95"] = Rounded(machine.disk.At(0.95));
+    if (machine.loads().disk.count() > 0) {
+      taken["disk_bytes_per_second_p95"] = Rounded(machine.loads().disk.At(0.95));
     }
-    if (machine.network.count() > 0) {
-      taken["received_bytes_per_second_p95"] = Rounded(machine.network.At(0.95));
+    if (machine.loads().network.count() > 0) {
+      taken["received_bytes_per_second_p95"] = Rounded(machine.loads().network.At(0.95));
     }
     out["takes"] = std::move(taken);
     nlohmann::ordered_json has;
@@ -541,15 +569,16 @@ class RightSize final : public Rule {
                 const Demand& demand, double saving) const {
     Incident& incident = machine->watched.incident;
     incident.message = "A cheaper machine holds this throughput";
-    const std::string gpus = demand.gpus > 0 ? fmt::format(", {} GPUs at {:.0f} %",
-                                                           Figure(demand.gpus), machine->gpu.mean())
-                                             : std::string();
+    const std::string gpus =
+        demand.gpus > 0
+            ? fmt::format(", {} GPUs at {:.0f} %", Figure(demand.gpus), machine->loads().gpu.mean())
+            : std::string();
     incident.cause = fmt::format(
         "{} {} of {} cores, {}{}; with {:.0f} % in reserve {} holds "
         "that "
         "for {:.0f} % less.",
-        machine->own() ? "The run takes" : "All programs of the machine take",
-        Figure(machine->cpu().At(0.95)), Figure(machine->cores_allowed()),
+        machine->own() ? "The run takes" : "All programs of the machine take", CoresTaken(*machine),
+        Figure(machine->cores_allowed()),
         machine->peak > 0 ? fmt::format("{} of {} of memory", Bytes(machine->peak),
                                         Bytes(machine->memory_allowed()))
                           : fmt::format("{:.0f} % of the memory", machine->memory_load()),
@@ -592,7 +621,9 @@ const RuleDesc kRightSizeDesc{
     .name = "RightSize",
     .summary = "Which resource bounds the run, and the cheapest machine that holds its throughput.",
     .formula =
-        "Since the first TRAIN step, of each node: cores taken = the 95th percentile of proc.cpu "
+        "Since the first TRAIN step (the sample in which it began apart, where 10 follow), of each "
+        "node: "
+        "cores taken = the 95th percentile of proc.cpu "
         "of the run's processes, or where no processes were sampled, as in an import, of "
         "cpu.busy of all cores; GPU = the mean gpu.utilization of the GPUs that were ever at 5 %; "
         "disk "
