@@ -60,9 +60,11 @@ class BatchSize final : public Rule {
       if (data.is_object()) nodes_[record.writer].resting.See(data);
       return;
     }
-    if (const auto* step = record.As<format::StepRow>();
-        step != nullptr && step->mode == "TRAIN" && step->batch_size > 0) {
-      batch_[record.writer] = step->batch_size / std::max<std::int64_t>(1, step->micro_steps);
+    if (const auto* step = record.As<format::StepRow>(); step != nullptr && step->mode == "TRAIN") {
+      if (!gpu_seen_) nodes_[record.writer].resting.SeeStep(*step);
+      if (step->batch_size > 0) {
+        batch_[record.writer] = step->batch_size / std::max<std::int64_t>(1, step->micro_steps);
+      }
     }
     sampler_.OnRecord(record, [&](const NodeSampler::Node& node, const NodeSample& sample) {
       OnSample(node, sample, reporter);
@@ -301,11 +303,12 @@ const RuleDesc kBatchSizeDesc{
         "newest 512 such samples, from 20 on: p95(processor time of the run's processes) ≤ 0.2 of "
         "a "
         "core, data wait + comm wait ≤ 20 % of the steps' time, p95(load of all cores) < "
-        "cpu_threshold_p95, and the batch's size is known. Medium up to 8 samples where the "
-        "framework says that there is no CUDA device, else low; not judged where there is one; "
-        "cost "
-        "= time × (1 − that "
-        "processor time in cores − these waits).",
+        "cpu_threshold_p95, and forward, backward and optimizer take at least half of the steps' "
+        "time, and a batch has at most 8 samples; samples beside which steps took "
+        "more than three times the median in the mean, as in a pause, are left out. Medium where "
+        "the framework says that there is no CUDA device, else low; not judged where there is "
+        "one; cost = 0.3 × time × (1 − that processor time in cores − these waits): a doubled "
+        "batch saves half of it at best, and that is 60 % sure.",
     .how_to_fix = "Enlarge the batch (and adapt the learning rate), or use a smaller machine.",
     .table_mask = NodeSampler::kTables | store::MaskOf(format::TableId::kEvents),
     .wrong_result = false,

@@ -89,6 +89,8 @@ struct NodeSample {
   double covered = 0;  ///< Share of the time in which there were any; 0: none is known.
   double wait = 0;     ///< Share of their time: data wait.
   double comm = 0;     ///< Share of their time: comm wait.
+  double model = 0;    ///< Share of their time: forward, backward and optimizer.
+  double step_ns = 0;  ///< Their mean duration.
   std::int64_t first_step = -1, last_step = -1;
   std::uint32_t attempt = 0;
 
@@ -175,7 +177,7 @@ class NodeSampler {
   };
 
   struct Steps {
-    double ns = 0, wait_ns = 0, comm_ns = 0;
+    double ns = 0, wait_ns = 0, comm_ns = 0, model_ns = 0, count = 0;
     std::int64_t first = -1, last = -1;
     std::set<std::pair<std::int32_t, std::int32_t>> processes;
   };
@@ -243,40 +245,45 @@ class NodeSampler {
     Set(what_[record.series], row.value, &state->sample);
   }
 
+  /// The first value of a sample stands: the last sample of a run may follow at once, and what it
+  /// says of rates is over no time at all.
   static void Set(const What& what, double value, NodeSample* sample) {
+    const auto once = [value](double* of) {
+      if (!std::isfinite(*of)) *of = value;
+    };
     switch (what.quantity) {
       case Quantity::kNone:
         break;
       case Quantity::kCpu:
-        sample->cpu = value;
+        once(&sample->cpu);
         break;
       case Quantity::kIoWait:
-        sample->iowait = value;
+        once(&sample->iowait);
         break;
       case Quantity::kPressure:
-        sample->pressure = value;
+        once(&sample->pressure);
         break;
       case Quantity::kDiskBusy:
         sample->disk_busy =
             std::isfinite(sample->disk_busy) ? std::max(sample->disk_busy, value) : value;
         break;
       case Quantity::kReadRate:
-        sample->read_rate = value;
+        once(&sample->read_rate);
         break;
       case Quantity::kRunCpu:
-        sample->run_cpu = value;
+        once(&sample->run_cpu);
         break;
       case Quantity::kGpuUtilization:
-        sample->gpus[what.gpu].utilization = value;
+        once(&sample->gpus[what.gpu].utilization);
         break;
       case Quantity::kGpuPercent:
-        sample->gpus[what.gpu].percent = value;
+        once(&sample->gpus[what.gpu].percent);
         break;
       case Quantity::kGpuUsed:
-        sample->gpus[what.gpu].used = value;
+        once(&sample->gpus[what.gpu].used);
         break;
       case Quantity::kGpuTotal:
-        sample->gpus[what.gpu].total = value;
+        once(&sample->gpus[what.gpu].total);
         break;
     }
   }
@@ -309,11 +316,14 @@ class NodeSampler {
     state->longest_ns = std::max(state->longest_ns, row.duration_ns);
     Steps& steps = state->steps;
     steps.ns += static_cast<double>(row.duration_ns);
+    steps.count += 1;
     const format::StepRow own = WithoutProbe(row);
     steps.wait_ns +=
         static_cast<double>(std::clamp<std::int64_t>(own.data_wait_ns, 0, own.duration_ns));
     steps.comm_ns +=
         static_cast<double>(std::clamp<std::int64_t>(own.comm_wait_ns, 0, own.duration_ns));
+    steps.model_ns += static_cast<double>(std::clamp<std::int64_t>(
+        own.forward_ns + own.backward_ns + own.optimizer_ns, 0, own.duration_ns));
     if (steps.first < 0 || row.step < steps.first) steps.first = row.step;
     steps.last = std::max(steps.last, row.step);
     const std::pair process(row.rank, row.pid);
@@ -335,6 +345,8 @@ class NodeSampler {
         sample.covered = std::min(1.0, steps.ns / (width * ranks));
         sample.wait = steps.wait_ns / steps.ns;
         sample.comm = steps.comm_ns / steps.ns;
+        sample.model = steps.model_ns / steps.ns;
+        sample.step_ns = steps.ns / steps.count;
         sample.first_step = steps.first;
         sample.last_step = steps.last;
       }
