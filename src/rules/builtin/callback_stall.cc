@@ -23,6 +23,7 @@
 #include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
 #include "rules/builtin/reinforcement.h"
+#include "rules/groups.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::callback_stall {
@@ -45,6 +46,8 @@ constexpr std::size_t kNormalSteps = 100;
 constexpr std::size_t kStallsKept = 32;
 constexpr std::size_t kMaxNames = 64;
 constexpr double kMinWritten = 1e6;
+/// Of the stalls' time: where LoopOverhead names that much of it, its finding says more.
+constexpr double kExplained = 0.8;
 
 /// Of the time of one span's name.
 struct SpanTime {
@@ -122,6 +125,8 @@ class CallbackStall final : public Rule {
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
         processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
+      } else if (event->kind == "boosting.start") {
+        OnNextTraining(*event);
       } else if (ReinforcementSigns::IsEvent(event->kind)) {
         Process* process =
             processes_.Find(*event, writer_, [&](Process* former) { End(former, reporter); });
@@ -169,6 +174,23 @@ class CallbackStall final : public Rule {
       }
       found->second.ns += static_cast<double>(span.duration_ns);
       found->second.runtime = runtime;
+    }
+  }
+
+  /// The newest step was the last of its training: what lies between two trainings is no stall.
+  void OnNextTraining(const format::EventRow& event) {
+    for (auto& [key, process] : processes_) {
+      if (process.pid != event.pid || process.writer != writer_ || process.rank != event.rank ||
+          process.stalls.empty() || process.stalls.back().step != process.last_step) {
+        continue;
+      }
+      const double ns = process.stalls.back().ns;
+      process.total_ns = std::max(0.0, process.total_ns - ns);
+      if (process.open) {
+        process.counted_ns -= ns;
+        --process.count;
+      }
+      process.stalls.pop_back();
     }
   }
 
@@ -344,16 +366,22 @@ class CallbackStall final : public Rule {
     const double mean = sum / count;
     // The span that most of them have in common.
     std::map<std::string, std::pair<double, std::int64_t>> spans;
-    std::map<std::string, std::pair<double, std::int64_t>> short_spans;
+    struct Short {
+      double ns = 0;
+      std::int64_t times = 0;
+      bool runtime = false;
+    };
+    std::map<std::string, Short> short_spans;
     std::int64_t runtime = 0;
     double written = 0;
     for (const Stall& s : process->stalls) {
       written += s.written;
       if (s.span.empty()) continue;
       if (s.span_ns < 0.5 * s.ns) {
-        auto& [ns, times] = short_spans[s.span];
-        ns += s.span_ns;
-        ++times;
+        Short& of = short_spans[s.span];
+        of.ns += s.span_ns;
+        ++of.times;
+        of.runtime = of.runtime || s.runtime;
         continue;
       }
       auto& [ns, times] = spans[s.span];
@@ -367,11 +395,13 @@ class CallbackStall final : public Rule {
     }
     // One that is too short to be what takes the time comes with it all the same.
     std::string beside;
+    bool checkpoints = false;
     for (const auto& [name, sums] : short_spans) {
       // Short ones are not recorded each time.
-      if (sums.second < 3 || static_cast<double>(sums.second) < 0.3 * count) continue;
-      beside = fmt::format("{} ({} ms of it)", name,
-                           Millis(sums.first / static_cast<double>(sums.second)));
+      if (sums.times < 3 || static_cast<double>(sums.times) < 0.3 * count) continue;
+      beside =
+          fmt::format("{} ({} ms of it)", name, Millis(sums.ns / static_cast<double>(sums.times)));
+      checkpoints = sums.runtime && name == "checkpoint";
     }
     written /= count;
     const bool writes = written >= kMinWritten;
@@ -379,12 +409,15 @@ class CallbackStall final : public Rule {
     for (const Meaning& known : kMeanings) {
       if (runtime > 0 && known.span == span) meaning = &known;
     }
-    const std::string what = evaluates            ? std::string("an evaluation")
-                             : meaning != nullptr ? std::string(meaning->what)
-                             : !span.empty()      ? "the span " + span
-                             : writes
-                                 ? fmt::format("what writes {} MB each time", Figure(written / 1e6))
-                                 : std::string();
+    const std::string what =
+        evaluates            ? std::string("an evaluation")
+        : meaning != nullptr ? std::string(meaning->what)
+        : !span.empty()      ? "the span " + span
+        : writes
+            // The program's own part of it (fsync, a copy) writes that file too.
+            ? fmt::format("writing {}{} MB{}", checkpoints ? "a checkpoint (" : "",
+                          Figure(written / 1e6), checkpoints ? ")" : "")
+            : std::string();
     incident.message = fmt::format("Every {} steps the training stalls", period);
     incident.cause =
         what.empty()
@@ -397,8 +430,11 @@ class CallbackStall final : public Rule {
                                  : fmt::format("the span {} is part of it, the rest is the "
                                                "program's own code around that span",
                                                beside))
-            : fmt::format("Every {} steps {} takes {} ms, {} % of the time.", period, what,
-                          Millis(mean), Figure(100 * share));
+            : fmt::format("Every {} steps {} takes {} ms, {} % of the time{}.", period, what,
+                          Millis(mean), Figure(100 * share),
+                          evaluates || !span.empty() || beside.empty()
+                              ? std::string()
+                              : fmt::format("; the span {} is part of it", beside));
     incident.advice =
         evaluates ? "Evaluate less often, on a part of the data, or in another process from "
                     "checkpoints."
@@ -422,6 +458,7 @@ class CallbackStall final : public Rule {
     evidence["share"] = Rounded(share);
     if (!span.empty()) evidence["span"] = span;
     evidence["evaluation"] = evaluates;
+    if (!evaluates) evidence[kExplainsSeconds] = Rounded(kExplained * process->counted_ns / 1e9);
     if (written > 0) evidence["written_bytes"] = Rounded(written);
     incident.evidence = JsonText(evidence);
   }
@@ -458,7 +495,8 @@ const RuleDesc kCallbackStallDesc{
         "phase other of the step − its median over the newest 100 steps). It counts where it is "
         "above ratio × the median step. With n_stalls of them (of the newest 32) of which 70 % "
         "have the same distance in steps: share = Σ stalls / time from the first to the newest, "
-        "without that one; low from low_share, medium from medium_share, high from high_share. "
+        "without that one (what passes between two boostings apart); low from low_share, medium "
+        "from medium_share, high from high_share. "
         "Evaluations (EVAL steps in more than half of the stalls' time) are low, from "
         "evaluation_share on. What it lines up with: the evaluation; the span, of the program or "
         "of the framework, that lies in 80 % of the stalls and makes half of each (reading of "

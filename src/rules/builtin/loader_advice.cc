@@ -333,7 +333,19 @@ void AdviseStartUps(const LoaderCase& of, LoaderAdvice* out) {
   out->saved_ns = SureSavingNs(of, forecast);
 }
 
+/// Without workers none are started, either: what the first batches of epochs wait for them is
+/// explained too.
+void AddStartUps(const LoaderCase& of, LoaderAdvice* out) {
+  if (of.persistent || of.start_ups < 2 || of.start_up_wait_ns <= 0) return;
+  out->cause += fmt::format(
+      " The {} anew in {:.0f} steps, which wait {} ms each.",
+      of.workers == 1 ? std::string("worker starts") : fmt::format("{} workers start", of.workers),
+      of.start_ups, Millis(of.start_up_wait_ns / of.start_ups));
+  out->explained_ns = std::min(of.wait_ns, std::max(0.0, out->explained_ns) + of.start_up_wait_ns);
+}
+
 void AdviseNoWorkers(const LoaderCase& of, const LoaderForecast& without, LoaderAdvice* out) {
+  AddStartUps(of, out);
   out->advice = fmt::format("Set num_workers=0 in the DataLoader: {}.", Expected(of, without));
   out->evidence["forecast_workers"] = 0;
   out->evidence["forecast_step_ms"] = Rounded(without.step_ns / 1e6);

@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
+#include "rules/groups.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::loop_overhead {
@@ -265,6 +266,7 @@ class LoopOverhead final : public Rule {
     evidence["loop_seconds"] = Rounded(process->loop_ns() / 1e9);
     evidence["times"] = count;
     evidence["steps"] = process->steps - kWarmupSteps;
+    evidence[kExplainsSeconds] = Rounded(taken / 1e9);
     incident.evidence = JsonText(evidence);
   }
 

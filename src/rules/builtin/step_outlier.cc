@@ -15,6 +15,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -140,6 +141,10 @@ class StepOutlier final : public Rule {
         processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
       } else if (event->kind == "process.stacks") {
         OnStacks(*event);
+      } else if (event->kind == "worker.start") {
+        worker_starts_[writer_] = std::max(worker_starts_[writer_], event->time_ns);
+      } else if (event->kind == "boosting.start") {
+        OnNextTraining(*event);
       }
     }
   }
@@ -181,7 +186,8 @@ class StepOutlier final : public Rule {
     double batch;
     double normal_batch;
     std::vector<std::pair<std::string, double>> rare_spans;  ///< That few other steps have, in ns.
-    std::string waits;  ///< For what the main thread waited in it, where the agent looked.
+    std::string waits;    ///< For what the main thread waited in it, where the agent looked.
+    bool starts_workers;  ///< Workers of a loader began in it.
   };
 
   struct Process : TrainingProcess {
@@ -204,6 +210,10 @@ class StepOutlier final : public Rule {
     std::map<std::string, Sides, std::less<>> spans;        ///< ns in a step, by name.
     std::int64_t normals = 0;
     std::int64_t outlier_steps = 0;
+
+    std::int64_t warming = 0;  ///< First steps of a further training that are still to come.
+    bool unjudged = false;     ///< The newest step was not judged yet,
+    bool outlier = false;      ///< and whether it is an outlier.
 
     std::int64_t looked_ns = 0;  ///< The agent's newest look at its threads,
     std::string stacks;          ///< and what it saw.
@@ -232,6 +242,29 @@ class StepOutlier final : public Rule {
       }
       found->second += static_cast<double>(span.duration_ns);
     }
+    if (span.category == "data" && data_spans_.size() < kMaxNames) {
+      data_spans_.emplace(span.name);
+    }
+  }
+
+  /// The newest step was the last of its training: what lies between two trainings is no part of
+  /// its work.
+  void OnNextTraining(const format::EventRow& event) {
+    for (auto& [key, process] : processes_) {
+      if (key != std::pair(event.rank, event.pid)) continue;
+      process.warming = kWarmupSteps;
+      if (process.outliers.empty() || process.outliers.back().index != process.seen) continue;
+      DropNewest(&process);
+      process.outlier = false;
+    }
+  }
+
+  static void DropNewest(Process* process) {
+    if (process->open) {
+      process->cost_ns -= CostOf(process->outliers.back());
+      --process->opened_outliers;
+    }
+    process->outliers.pop_back();
   }
 
   void OnStacks(const format::EventRow& event) {
@@ -286,9 +319,14 @@ class StepOutlier final : public Rule {
     Process* process =
         processes_.Find(row, writer_, [&](Process* former) { Close(former, reporter); });
     if (process == nullptr || !process->BeginStep(row.step)) return;
+    JudgeNewest(process, reporter);
     process->last_ns = row.time_ns + row.duration_ns;
     const auto spans = std::exchange(process->open_spans, {});
     if (++process->seen <= kWarmupSteps) return;
+    if (process->warming > 0) {
+      --process->warming;
+      return;
+    }
     const auto ns = [](std::int64_t v) { return static_cast<double>(v); };
     const format::StepRow own = WithoutProbe(row);
     const Step step{row.step,
@@ -347,11 +385,7 @@ class StepOutlier final : public Rule {
     if (process->in_row >= kNewLevel) {
       // Not outliers: the steps take longer from here on.
       for (std::int64_t i = 0; i < kNewLevel && !process->outliers.empty(); ++i) {
-        if (process->open) {
-          process->cost_ns -= CostOf(process->outliers.back());
-          --process->opened_outliers;
-        }
-        process->outliers.pop_back();
+        DropNewest(process);
       }
       process->normal.clear();
       process->durations.Clear();
@@ -360,7 +394,14 @@ class StepOutlier final : public Rule {
       if (process->open) Close(process, reporter);
       return;
     }
-    Judge(process, outlier, reporter);
+    process->unjudged = true;
+    process->outlier = outlier;
+  }
+
+  /// Once it is known what came after it.
+  void JudgeNewest(Process* process, Reporter* reporter) {
+    if (!std::exchange(process->unjudged, false)) return;
+    Judge(process, process->outlier, reporter);
   }
 
   static double CostOf(const Outlier& outlier) {
@@ -386,7 +427,11 @@ class StepOutlier final : public Rule {
                     step.batch,
                     0,
                     {},
-                    {}};
+                    {},
+                    false};
+    const auto started = worker_starts_.find(writer_);
+    outlier.starts_workers = started != worker_starts_.end() && started->second >= row.time_ns &&
+                             started->second <= row.time_ns + row.duration_ns;
     for (const auto& [name, time] : spans) {
       const auto known = process->spans.find(name);
       if (known == process->spans.end() || outlier.rare_spans.size() == kRareSpans) continue;
@@ -522,6 +567,17 @@ class StepOutlier final : public Rule {
     return static_cast<Phase>(std::max_element(sum.begin(), sum.end()) - sum.begin());
   }
 
+  /// Most of the loss is in steps in which workers of a loader began.
+  static bool StartsWorkers(const std::vector<const Outlier*>& outliers) {
+    double all = 0;
+    double starts = 0;
+    for (const Outlier* o : outliers) {
+      all += o->excess_ns;
+      if (o->starts_workers) starts += o->excess_ns;
+    }
+    return starts > 0.5 * all;
+  }
+
   /// Steps from one outlier to the next, where that is nearly always the same.
   static std::optional<std::int64_t> Period(const std::vector<const Outlier*>& outliers) {
     std::vector<double> distances;
@@ -540,6 +596,7 @@ class StepOutlier final : public Rule {
 
   /// No record of the process follows.
   void End(Process* process, Reporter* reporter) {
+    JudgeNewest(process, reporter);
     if (process->open) Close(process, reporter);
   }
 
@@ -600,14 +657,25 @@ class StepOutlier final : public Rule {
     std::vector<double> usual;
     for (const Step& s : process->normal) usual.push_back(s.phases[phase]);
     const double usual_ns = MedianOf(std::move(usual));
-    differ(kPhaseNames[phase], (usual_ns + sum[phase] / count) / 1e6, usual_ns / 1e6, "ms");
+    // Medians, as the durations that it is said beside.
+    std::vector<double> longer;
+    for (const Outlier* o : main) longer.push_back(o->excess[phase]);
+    const double more_ns =
+        std::min(MedianOf(std::move(longer)), std::max(0.0, typical - process->median));
+    differ(kPhaseNames[phase], (usual_ns + more_ns) / 1e6, usual_ns / 1e6, "ms");
+    const bool starts = phase == kDataWait && StartsWorkers(main);
 
     std::string also;
     std::string only;  // A short span that only outliers have.
     // The span that grew most, where it explains much of the difference.
     const std::string* name = nullptr;
     double grown = 0;
+    // What makes batches is no pause of the loop.
+    const auto counts = [&](const std::string& span) {
+      return phase == kDataWait || !data_spans_.contains(span);
+    };
     for (const auto& [span, sides] : process->spans) {
+      if (!counts(span)) continue;
       const double in = sides.outlier / std::max(1.0, static_cast<double>(process->outlier_steps));
       const double out = sides.normal / std::max(1.0, static_cast<double>(process->normals));
       if (in - out > grown) {
@@ -620,7 +688,7 @@ class StepOutlier final : public Rule {
       differ("span " + *name,
              sides.outlier / std::max(1.0, static_cast<double>(process->outlier_steps)) / 1e6,
              sides.normal / std::max(1.0, static_cast<double>(process->normals)) / 1e6, "ms");
-      also += fmt::format(", {} ms of it in the span {}", Millis(grown), *name);
+      also += fmt::format(", {} ms of it in the span {}", Millis(std::min(grown, more_ns)), *name);
     } else {
       name = nullptr;
       std::map<std::string, std::pair<double, std::int64_t>> rare;
@@ -631,7 +699,9 @@ class StepOutlier final : public Rule {
         }
       }
       for (const auto& [span, sums] : rare) {
-        if (sums.second < 3 || static_cast<double>(sums.second) < kInOutliers * count) continue;
+        if (!counts(span) || sums.second < 3 ||
+            static_cast<double>(sums.second) < kInOutliers * count)
+          continue;
         const double in = sums.first / static_cast<double>(sums.second);
         only = span;
         also +=
@@ -669,10 +739,11 @@ class StepOutlier final : public Rule {
                  : fmt::format("{} of {} steps take {} ms instead of {}", main.size(),
                                process->window.size(), Millis(typical), Millis(process->median));
     if (part >= 0.5) {
-      incident.cause = fmt::format("{}: {} more {}{}.", steps,
-                                   sum[phase] / count >= 1e10 ? Lasting(sum[phase] / count / 1e9)
-                                                              : Millis(sum[phase] / count) + " ms",
-                                   Where(phase), also);
+      incident.cause = fmt::format(
+          "{}: {} more {}{}.{}", steps,
+          more_ns >= 1e10 ? Lasting(more_ns / 1e9) : Millis(more_ns) + " ms", Where(phase), also,
+          starts ? " The DataLoader starts its workers in these steps, the first ones of an epoch."
+                 : "");
     } else if (!also.empty()) {
       incident.cause = fmt::format("{}, spread over the phases{}.", steps, also);
     } else {
@@ -681,7 +752,12 @@ class StepOutlier final : public Rule {
     if (pauses && waits != main.rend()) {
       incident.cause += fmt::format(" The main thread {}.", (*waits)->waits);
     }
-    incident.advice = Advice(phase, part, period, name, only);
+    incident.advice =
+        starts && part >= 0.5
+            ? "Set persistent_workers=True in the DataLoader, and make it once, before the loop "
+              "over epochs: its workers then go on from epoch to epoch. Where a batch is cheap to "
+              "make, num_workers=0 needs none."
+            : Advice(phase, part, period, name, only);
     incident.confidence = 0.5 +
                           0.25 * std::min(1.0, count / (2 * static_cast<double>(n_outliers_))) +
                           (part >= 0.7 || name != nullptr ? 0.25 : 0);
@@ -698,6 +774,7 @@ class StepOutlier final : public Rule {
     if (period) evidence["every_steps"] = *period;
     evidence["phase"] = kPhaseNames[phase];
     evidence["phase_part"] = Rounded(part);
+    if (starts) evidence["starts_workers"] = true;
     evidence["differs"] = differs;
     incident.evidence = JsonText(evidence);
   }
@@ -751,8 +828,10 @@ class StepOutlier final : public Rule {
   const std::string mode_;
 
   ProcessTable<Process> processes_;
-  std::uint32_t writer_ = 0;     ///< Of the record that is read.
-  std::deque<Pending> samples_;  ///< That lie later than the newest step.
+  std::uint32_t writer_ = 0;                             ///< Of the record that is read.
+  std::map<std::uint32_t, std::int64_t> worker_starts_;  ///< The newest, by writer.
+  std::set<std::string, std::less<>> data_spans_;        ///< Names of those that make batches.
+  std::deque<Pending> samples_;                          ///< That lie later than the newest step.
   std::deque<std::pair<std::int64_t, std::int64_t>> intervals_;  ///< Newest outliers, of any rank.
   std::array<Sides, std::size(kCompared)> metrics_{};
   std::map<std::string, SampleTimes> sampled_;
@@ -769,7 +848,8 @@ const RuleDesc kStepOutlierDesc{
     .formula =
         "All times without those of our own probe. Median and σ = 1.4826 × median absolute "
         "deviation (at least 2 % of the median) of the newest normal_steps steps (of `mode`, TRAIN "
-        "if not said) of one rank, the first three of an attempt apart. A step is an outlier where "
+        "if not said) of one rank, the first three of an attempt, and of each further boosting "
+        "with the last one before it, apart. A step is an outlier where "
         "duration > median + stddev × σ and > ratio × median; ten in a row are a new level and do "
         "not count. share = Σ (duration − median) of the outliers / Σ duration over the newest "
         "window_steps. With n_outliers of them: low from low_share, medium from medium_share, high "
@@ -779,7 +859,9 @@ const RuleDesc kStepOutlierDesc{
         "the severity is that of its share of the run so far, where no fixed distance says that it "
         "is the program's own, from 2.5 times medium_share and high_share on. Nothing where the "
         "difference is data wait in more than "
-        "10 % of the steps that were judged (InputBound's). What differs: each phase, span, batch "
+        "10 % of the steps that were judged (InputBound's). Where workers of a loader began in "
+        "those "
+        "that make half of the loss, that is the cause. What differs: each phase, span, batch "
         "size, and the "
         "samples of cores, disks and network beside outliers, against those beside normal steps. "
         "Described are the outliers that make the loss (at least a third of the excess of the one "
