@@ -140,7 +140,7 @@ void Budget::Say(const plan::Governor::Decision& decision, std::int64_t now_ns, 
   std::string message;
   if (decision.exceeded) {
     message = fmt::format(
-        "Telltale has cost {:.2f} % of the time of all steps so far, the budget is {:.2f} %: "
+        "Telltale has cost {:.2f} % of the time of the steps until then, the budget is {:.2f} %: "
         "nothing is left to take less often",
         decision.so_far * 100, decision.budget * 100);
   } else {

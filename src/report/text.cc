@@ -81,6 +81,8 @@ bool IsMoment(const rules::Finding& f) {
 std::string Since(const rules::Finding& f) {
   const auto& i = f.incident;
   if (i.first_step <= 10 || i.message.find("since") != std::string::npos) return i.message;
+  // "… stood still for 45 s in step 300" says it.
+  if (i.message.ends_with(fmt::format(" in step {}", i.first_step))) return i.message;
   // An end has its step in its message, and does not last.
   if (f.standing.theme == rules::Theme::kEnd) return i.message;
   if (IsMoment(f)) return fmt::format("{} in step {}", i.message, Thousands(i.first_step));
@@ -612,11 +614,15 @@ std::string CaptureWords(const RunData& data) {
   const analysis::Summary& s = data.summary;
   if (s.thinned.empty()) return {};
   const std::string_view node = s.NodeOf(s.thinned.back().writer);
-  return fmt::format("Capture: the governor acted {}; last{}{}: {}.",
-                     s.thinned_count == 1
-                         ? std::string("once")
-                         : Thousands(static_cast<std::int64_t>(s.thinned_count)) + " times",
-                     node.empty() ? "" : ", on ", node, s.thinned.back().message);
+  // What it has cost at that time is not what it has cost in all.
+  const double into_s =
+      static_cast<double>(std::max<std::int64_t>(0, s.thinned.back().time_ns - s.first_ns)) / 1e9;
+  const bool once = s.thinned_count == 1;
+  return fmt::format(
+      "Capture: Telltale acted on its budget {}, {}{} into the run{}: {}.",
+      once ? std::string("once") : Thousands(static_cast<std::int64_t>(s.thinned_count)) + " times",
+      once ? "" : "last ", Duration(into_s),
+      node.empty() ? std::string() : fmt::format(" on {}", node), s.thinned.back().message);
 }
 
 std::string OwnCost(const RunData& data) {

@@ -23,6 +23,15 @@ using nlohmann::json;
 
 constexpr std::int64_t kBegin = 1'700'000'000'000'000'000;
 
+/// Numbers are joined to their units by another space.
+std::string Spaced(std::string text) {
+  constexpr std::string_view kNoBreak = "\u202f";
+  for (std::size_t at = 0; (at = text.find(kNoBreak)) != std::string::npos;) {
+    text.replace(at, kNoBreak.size(), " ");
+  }
+  return text;
+}
+
 class OverviewTest : public ::testing::Test {
  protected:
   void SetUp() override { view_.begin_ns = kBegin; }
@@ -204,7 +213,8 @@ TEST_F(OverviewTest, TheGovernorIsShownWithItsAccount) {
       R"({"stretch":27,"shed":["values","histograms"],"sampling_stretch":2,"share":0.2,)"
       R"("own_share":0.004,"budget":0.01})");
   capture = Overview()["capture"];
-  EXPECT_EQ(capture["words"], "Capture: the governor acted once; last: <b>too dear</b>.");
+  EXPECT_EQ(Spaced(capture["words"]),
+            "Capture: Telltale acted on its budget once, 4.00 ms into the run: <b>too dear</b>.");
   EXPECT_EQ(capture["budget"], 0.01);
   EXPECT_EQ(capture["share"], 0.2);
   EXPECT_EQ(capture["own_share"], 0.004);
@@ -252,7 +262,9 @@ TEST_F(OverviewTest, EachNodeHasAGovernor) {
   EXPECT_EQ(capture["stretch"], 8);
   EXPECT_EQ(capture["share"], 0.2);
   EXPECT_EQ(capture["shed"], json({"values", "sampling"}));
-  EXPECT_EQ(capture["words"], "Capture: the governor acted 2 times; last, on n1: less dear.");
+  EXPECT_EQ(Spaced(capture["words"]),
+            "Capture: Telltale acted on its budget 2 times, last 5.00 ms into the run on n1: less "
+            "dear.");
   EXPECT_EQ(capture["changes"][0]["message"], "n0: dear");
   // One node's new plan, or agent, is none of the others'.
   say("plan", 7, "capture plan 2", "{}");

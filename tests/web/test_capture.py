@@ -16,7 +16,7 @@ def test_what_is_thinned_is_said_while_the_run_goes_on(runs: Runs, watched: Watc
         watched.sign_in()
         watched.open(live.name)
         said = page.locator("#capture p")
-        expect(said).to_contain_text("Capture: the governor acted")
+        expect(said).to_contain_text("Capture: Telltale acted on its budget")
         page.keyboard.press("7")
         assert page.evaluate("document.activeElement.textContent") == "Capture: what was thinned"
         expect(page.locator("[data-value='capture-budget']")).to_have_text(re.compile(r"^1\s%$"))
@@ -47,7 +47,7 @@ def test_all_that_the_governor_did_is_text(late: Path, watched: Watched) -> None
     watched.sign_in()
     changes = [{"at_ns": i * 10**9, "by": "governor", "message": f"<b>change {i}</b>"} for i in range(6)]
     capture = {
-        "words": "Capture: the governor acted 6 times; last: <i>dear</i>.",
+        "words": "Capture: Telltale acted on its budget 6 times, last 5 s into the run: <i>dear</i>.",
         "budget": 0.01,
         "share": 0.25,
         "own_share": 0.002,
