@@ -54,6 +54,8 @@ constexpr double kJudgeEveryS = 60;
 /// Between what a table says of a machine's memory and what its kernel has of it.
 constexpr double kMemorySlack = 0.15;
 constexpr std::uint64_t kLeastSamples = 10;
+/// Of them, in which nothing of the start lies, from which these alone count.
+constexpr std::uint64_t kLeastTraining = 5;
 constexpr std::array<std::string_view, 6> kInner = {"docker", "veth", "br-",
                                                     "virbr",  "cni",  "flannel"};
 
@@ -182,10 +184,6 @@ class RightSize final : public Rule {
     analysis::Quantiles node_cpu;        ///< Cores.
     analysis::Quantiles gpu, disk_busy;  ///< Percent; of the GPUs that are used, their mean.
     analysis::Quantiles disk, network;   ///< Bytes a second.
-
-    /// The run's own load was sampled, and not only that of the whole node.
-    bool own() const { return tree_cpu.count() >= kLeastSamples; }
-    const analysis::Quantiles& cpu() const { return own() ? tree_cpu : node_cpu; }
   };
 
   /// What a node has and what the run takes of it, since its first TRAIN step; memory since ever.
@@ -205,14 +203,15 @@ class RightSize final : public Rule {
     std::int64_t from_ns = 0, to_ns = 0;
     Watched watched;
 
-    bool HasData() const { return cpu().count() >= kLeastSamples && steps.count > 0; }
+    bool HasData() const { return cpu(seen).count() >= kLeastSamples && steps.count > 0; }
+    /// The run's own load was sampled, and not only that of the whole node.
+    bool own() const { return seen.tree_cpu.count() >= kLeastSamples; }
     /// What the start takes, once, says nothing of what the training takes.
-    const Loads& loads() const {
-      return training.cpu().count() >= kLeastSamples && training.own() == seen.own() ? training
-                                                                                     : seen;
+    const Loads& loads() const { return cpu(training).count() >= kLeastTraining ? training : seen; }
+    const analysis::Quantiles& cpu() const { return cpu(loads()); }
+    const analysis::Quantiles& cpu(const Loads& of) const {
+      return own() ? of.tree_cpu : of.node_cpu;
     }
-    bool own() const { return loads().own(); }
-    const analysis::Quantiles& cpu() const { return loads().cpu(); }
     /// Percent of the memory, at the peak; 0: not known.
     double memory_load() const {
       return peak > 0 ? Percent(peak, memory_allowed()) : own() ? 0 : memory_percent;
@@ -621,7 +620,7 @@ const RuleDesc kRightSizeDesc{
     .name = "RightSize",
     .summary = "Which resource bounds the run, and the cheapest machine that holds its throughput.",
     .formula =
-        "Since the first TRAIN step (the sample in which it began apart, where 10 follow), of each "
+        "Since the first TRAIN step (the sample in which it began apart, where 5 follow), of each "
         "node: "
         "cores taken = the 95th percentile of proc.cpu "
         "of the run's processes, or where no processes were sampled, as in an import, of "

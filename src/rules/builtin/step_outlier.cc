@@ -754,9 +754,10 @@ class StepOutlier final : public Rule {
     }
     incident.advice =
         starts && part >= 0.5
-            ? "Set persistent_workers=True in the DataLoader, and make it once, before the loop "
-              "over epochs: its workers then go on from epoch to epoch. Where a batch is cheap to "
-              "make, num_workers=0 needs none."
+            ? "Keep the workers from epoch to epoch (persistent_workers=True, in a DataLoader that "
+              "is "
+              "made once, before the loop over epochs), or do without them (num_workers=0) where a "
+              "batch is cheap to make."
             : Advice(phase, part, period, name, only);
     incident.confidence = 0.5 +
                           0.25 * std::min(1.0, count / (2 * static_cast<double>(n_outliers_))) +
