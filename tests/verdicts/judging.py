@@ -116,15 +116,15 @@ def said(findings: list[Finding], width: int = 90) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
-def confirmed(finding: Finding, entries: tuple[dict[str, Any], ...], counters: dict[str, Any]) -> bool:
+def confirmed(finding: Finding, entries: tuple[dict[str, Any], ...], counters: dict[str, Any] | None) -> bool:
     """Whether an entry of program.toml stands for this finding. One with a counter holds where the twin counted at
-    least half of what the finding says it costs, or `least`."""
+    least half of what the finding says it costs, or `least`; without a twin (None) it holds."""
     for entry in entries:
         if entry["rule"] != finding.get("rule"):
             continue
         if not re.search(entry.get("text", "."), text_of(finding), re.IGNORECASE):
             continue
-        if "counter" not in entry:
+        if "counter" not in entry or counters is None:
             return True
         least = float(entry.get("least", 0.5 * float(finding.get("cost_seconds") or 0)))
         counted = counters.get(entry["counter"])
