@@ -37,7 +37,10 @@ class ThinnedWords(unittest.TestCase):
 
     def test_that_nothing_is_left_names_nothing(self) -> None:
         self.assertEqual(
-            overhead.thinned_words("acted on its budget once, 2 s into the run: nothing is left to take less often"), ""
+            overhead.thinned_words(
+                "acted on its budget once, 2 s into the run: nothing is left to take less often"
+            ),
+            "",
         )
 
 
