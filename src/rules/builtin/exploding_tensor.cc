@@ -337,6 +337,7 @@ class ExplodingTensor final : public LoopedRule<ExplodingTensor> {
   }
 
   static std::string Elements(std::uint64_t bad, std::uint64_t all, std::string_view what) {
+    if (all == 1) return fmt::format("its only element is {}", what);
     return bad == all ? fmt::format("all {} elements are {}", all, what)
                       : fmt::format("{} of {} elements are {}", bad, all, what);
   }
