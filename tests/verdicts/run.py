@@ -69,7 +69,7 @@ def told_by_command(runner: Runner, one: Input, ran: Ran) -> bool:
 
 def judge_program(runner: Runner, row: Row, ran: Ran) -> None:
     """Findings of medium or high are false unless confirmed; records are those of the instrumented twin."""
-    twin: dict[str, Any] = {}
+    twin: dict[str, Any] | None = None
     if not runner.again:
         try:
             twin = records.run_twin(row.input)
@@ -81,13 +81,10 @@ def judge_program(runner: Runner, row: Row, ran: Ran) -> None:
         for finding in judging.serious(ran.findings)
         if not judging.confirmed(finding, row.input.confirmed, twin)
     ]
-    row.wrong = (
-        []
-        if runner.again
-        else records.differences(
-            row.input, twin, runner.query(ran.out, "steps"), runner.query(ran.out, "scalars")
-        )
-    )
+    row.wrong = []
+    if twin is not None:
+        steps, scalars = runner.query(ran.out, "steps"), runner.query(ran.out, "scalars")
+        row.wrong = records.differences(row.input, twin, steps, scalars)
     row.right = "no" if row.false or row.wrong else "yes"
 
 
