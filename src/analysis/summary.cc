@@ -279,8 +279,9 @@ void Summary::OnEvent(const format::EventRow& row, std::uint32_t writer) {
           JsonText(nlohmann::json{{"sampling_stretch", before["sampling_stretch"]}});
     }
   } else if (row.kind == "governor" || row.kind == "budget.exceeded") {
-    ++thinned_count;
-    thinned.push_back({row.time_ns, std::string(row.message), writer});
+    const bool acted = row.kind == "governor";
+    if (acted) ++thinned_count;
+    thinned.push_back({row.time_ns, std::string(row.message), writer, acted});
     if (thinned.size() > kCaptureChanges) thinned.pop_front();
     governors[writer] = {row.attempt, std::string(row.data)};
   } else if (row.kind == "window.closed" || row.kind == "window.refused" ||

@@ -158,11 +158,12 @@ struct Gap {
   std::string cause;
 };
 
-/// What the plan was changed to, or the governor has thinned of it; a sentence.
+/// What the plan was changed to, or what the governor says of it; a sentence.
 struct CaptureChange {
   std::int64_t time_ns = 0;
   std::string message;
   std::uint32_t writer = 0;
+  bool acted = true;  ///< Less is taken, or more again. False: the budget is exceeded all the same.
 };
 
 struct GovernorWord {
@@ -206,7 +207,7 @@ class Summary {
   /// The last 50 of each; the first `plan` of an attempt is what it was started with.
   std::deque<CaptureChange> plans;
   std::deque<CaptureChange> thinned;
-  std::uint64_t thinned_count = 0;
+  std::uint64_t thinned_count = 0;  ///< Of those that acted.
   /// Windows of detail that have closed, or were not opened, the newest; what each process said.
   std::deque<CaptureChange> windows;
   /// What each writer's governor said last of the plan that holds: each node has its own.

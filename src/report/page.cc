@@ -829,10 +829,10 @@ class Page {
   void CaptureChanges() {
     if (s_.thinned.empty() && s_.plans.size() < 2) return;
     out_ += "<section id=\"capture\"><h2>Capture: what was thinned</h2><p class=\"m\">";
-    if (s_.thinned.empty()) {
+    if (const std::string words = CaptureWords(data_); words.empty()) {
       out_ += "Nothing was thinned. ";
     } else {
-      Add("{} ", Escape(CaptureWords(data_)));
+      Add("{} ", Escape(words));
     }
     out_ += "What was asked for and not taken has no records; nothing stands in for it.</p>";
     out_ += "<ul class=\"s m\">";

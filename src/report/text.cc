@@ -612,17 +612,24 @@ std::string UsageWords(const RunData& data) {
 
 std::string CaptureWords(const RunData& data) {
   const analysis::Summary& s = data.summary;
-  if (s.thinned.empty()) return {};
-  const std::string_view node = s.NodeOf(s.thinned.back().writer);
+  const auto acted = std::find_if(s.thinned.rbegin(), s.thinned.rend(),
+                                  [](const auto& change) { return change.acted; });
+  if (acted == s.thinned.rend()) {
+    if (s.thinned.empty() || s.cost_share() <= data.replay.info.overhead_budget) return {};
+    return "Capture: what Telltale does at each step costs more than the budget, and taking "
+           "tensors "
+           "less often would not change that.";
+  }
+  const std::string_view node = s.NodeOf(acted->writer);
   // What it has cost at that time is not what it has cost in all.
   const double into_s =
-      static_cast<double>(std::max<std::int64_t>(0, s.thinned.back().time_ns - s.first_ns)) / 1e9;
+      static_cast<double>(std::max<std::int64_t>(0, acted->time_ns - s.first_ns)) / 1e9;
   const bool once = s.thinned_count == 1;
   return fmt::format(
       "Capture: Telltale acted on its budget {}, {}{} into the run{}: {}.",
       once ? std::string("once") : Thousands(static_cast<std::int64_t>(s.thinned_count)) + " times",
       once ? "" : "last ", Duration(into_s),
-      node.empty() ? std::string() : fmt::format(" on {}", node), s.thinned.back().message);
+      node.empty() ? std::string() : fmt::format(" on {}", node), acted->message);
 }
 
 std::string OwnCost(const RunData& data) {

@@ -75,8 +75,8 @@ std::vector<std::string> ResourceWords(const RunData& data);
 std::string UsageWords(const RunData& data);
 /// "Telltale accounts for 0.40 % of step time (budget 1 %), ...": its own measure of itself.
 std::string OwnCost(const RunData& data);
-/// "Capture: thinned twice; last: ...", of what the governor took less of; empty where it did
-/// nothing.
+/// "Capture: Telltale acted on its budget twice, last ...: ...", of what the governor took less of,
+/// or that it could not keep the budget by that; empty where it did nothing and kept it.
 std::string CaptureWords(const RunData& data);
 /// "Of 5 h 42 m, 18 m 02 s (5.27 %) were lost."
 std::string LostTime(const RunData& data);
