@@ -219,7 +219,11 @@ class Divergence final : public LossRule<Trace> {
   void Follow(Trace* trace, const LossPoint& p, Reporter* reporter) {
     const double now = Now(*trace);
     trace->peak = std::max(trace->peak, now);
-    if (now <= trace->level.median + 0.3 * (trace->peak - trace->level.median)) {
+    const double before = trace->level.median;
+    // Of a peak above the level of the beginning most falls back by itself: what had been learned
+    // counts.
+    const double high = trace->start > before ? std::min(trace->peak, trace->start) : trace->peak;
+    if (now <= before + 0.3 * (high - before)) {
       Describe(trace, p);
       Recover(trace, reporter);
       trace->sum = 0;
@@ -362,8 +366,9 @@ const RuleDesc kDivergenceDesc{
         "between the steps, scalars such as policy_loss). Another fit in the process begins anew: "
         "another training of XGBoost's; or a new optimizer, or 20 steps in a row that the "
         "optimizer skipped, after which the loss is back above the middle between its start and "
-        "its best. Over where the level is back within 30 % of the rise, and where its process "
-        "ends. Cost = time of the steps since the change, less waits for data.",
+        "its best. Over where the level is back within 30 % of the rise (where it went above "
+        "the start, of the part up to the start), and where its process ends. Cost = time of the "
+        "steps since the change, less waits for data.",
     .how_to_fix =
         "Go back to a checkpoint before the step that is named. Lower the learning rate, warm it "
         "up over more steps, clip gradients. A cyclic schedule that restarts raises the loss by "

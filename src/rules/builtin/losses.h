@@ -202,8 +202,9 @@ class LossTraces {
     std::string name;
     Trace trace;
     LossPoint point;
-    std::int64_t count = 0;  ///< Losses of the step that comes in.
-    std::int64_t done = -1;  ///< Step that was told.
+    std::int64_t count = 0;   ///< Losses of the step that comes in.
+    std::int64_t done = -1;   ///< Step that was told.
+    std::int64_t points = 0;  ///< Steps that were told.
     FitBorder border;
     StepCount steps;
   };
@@ -235,6 +236,17 @@ class LossTraces {
     }
     return false;
   }
+  /// No other loss takes part in the training: one that came in a step or two long ago does not.
+  static bool IsAlone(const Of& of, const Waiting& waiting, std::int64_t step) {
+    constexpr std::int64_t kRecently = 20;
+    constexpr std::int64_t kSeldom = 3;
+    for (const auto& [name, other] : of.traces) {
+      if (&other != &waiting && (other.points >= kSeldom || step - other.done <= kRecently)) {
+        return false;
+      }
+    }
+    return true;
+  }
   template <class Point, class Close>
   void EndOne(Of* of, Point&& point, Close&& close) {
     for (auto& [name, waiting] : of->traces) {
@@ -247,9 +259,10 @@ class LossTraces {
     if (waiting->count == 0) return;
     LossPoint done = waiting->point;
     done.value /= static_cast<double>(waiting->count);
-    done.alone = of->traces.size() == 1;
+    done.alone = IsAlone(*of, *waiting, done.step);
     waiting->count = 0;
     waiting->done = done.step;
+    ++waiting->points;
     Trace* const trace = &waiting->trace;
     of->reinforcement.SeeLoss(done.value);
     const bool rises_by_nature = of->reinforcement.Found();
