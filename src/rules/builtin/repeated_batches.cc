@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -55,7 +57,15 @@ Pass PassOf(const format::EventRow& event, const nlohmann::json& data) {
   return pass;
 }
 
-class RepeatedBatches final : public LoopRule<LoopProcess> {
+/// Of the first batches that were compared, so many came again.
+constexpr double kRepeats = 0.95;
+
+struct Process : LoopProcess {
+  /// By loader, the step and time since which the first batches of its iterators come again.
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>, std::less<>> repeats;
+};
+
+class RepeatedBatches final : public LoopRule<Process> {
  public:
   explicit RepeatedBatches(const Parameters& p)
       : min_batches_(p.Get("min_batches")), min_iterators_(p.Get("min_iterators")) {}
@@ -69,19 +79,25 @@ class RepeatedBatches final : public LoopRule<LoopProcess> {
   }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
-               LoopProcess* process) override {
+               Process* process) override {
     loader_ = true;
     if (event.kind == "dataloader") return;
     SeesData();
     const Pass pass = PassOf(event, data);
     const auto begin = event.time_ns - ToInteger(1e9 * NumberIn(data, "seconds"));
-    Incident incident = BeginAt(std::max<std::int64_t>(0, event.step - ToInteger(pass.batches)),
-                                begin, Severity::kHigh);
+    const std::int64_t step = std::max<std::int64_t>(0, event.step - ToInteger(pass.batches));
+    Incident incident = BeginAt(step, begin, Severity::kHigh);
+    const bool repeats = pass.first_looked > 0 && pass.first_repeats >= kRepeats * pass.first_looked;
+    if (!repeats) process->repeats.erase(pass.loader);
+    const auto since = repeats ? process->repeats.try_emplace(pass.loader, step, begin).first->second
+                               : std::pair(step, begin);
     if (EachGivesAll(pass)) {
       SayAll(pass, &incident);
     } else if (EachDrawsTheSame(pass, TextIn(data, "sampler"))) {
       SaySame(pass, &incident);
     } else if (StartsAnew(pass, *process)) {
+      incident.first_step = since.first;
+      incident.start_ns = since.second;
       SayFirst(pass, &incident);
     } else {
       // A pass that was given up, or another epoch, says nothing against it.
@@ -123,10 +139,10 @@ class RepeatedBatches final : public LoopRule<LoopProcess> {
   }
 
   /// next(iter(loader)) in each step of a loader that does not shuffle.
-  bool StartsAnew(const Pass& pass, const LoopProcess& process) const {
+  bool StartsAnew(const Pass& pass, const Process& process) const {
     return !pass.complete && pass.batches <= 1 && pass.iterators >= min_iterators_ &&
            pass.iterators >= 0.5 * static_cast<double>(process.steps) &&
-           pass.first_looked >= min_batches_ && pass.first_repeats >= 0.95 * pass.first_looked;
+           pass.first_looked >= min_batches_ && pass.first_repeats >= kRepeats * pass.first_looked;
   }
 
   static void SayAll(const Pass& pass, Incident* incident) {
@@ -173,8 +189,8 @@ class RepeatedBatches final : public LoopRule<LoopProcess> {
     incident->message = fmt::format(
         "The same batch again and again: the first batch of {} iterators", pass.iterators);
     incident->cause = fmt::format(
-        "The loader was started anew {} times and gave one batch each time, which was the same as "
-        "the one before in {} of {} that were compared: next(iter(loader)) in each step takes the "
+        "The loader was started anew {} times, and its first batch was the same as the one before "
+        "in {} of {} that were compared: next(iter(loader)) in each step takes the "
         "first batch of a loader that does not shuffle.",
         pass.iterators, pass.first_repeats, pass.first_looked);
     incident->advice =
