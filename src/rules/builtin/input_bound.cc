@@ -542,10 +542,12 @@ class InputBound final : public Rule {
       of.fetch_mean_ns = std::accumulate(fetches->begin(), fetches->end(), 0.0) /
                          static_cast<double>(fetches->size());
       // One after the other: the long ones cost what they take.
-      if (of.in_process && fetches->size() > 2) {
+      if (fetches->size() > 2) {
         const double longest = *std::max_element(fetches->begin(), fetches->end());
         const auto count = static_cast<double>(fetches->size());
-        of.fetch_ns = std::max(of.fetch_ns, (of.fetch_mean_ns * count - longest) / (count - 1));
+        of.fetch_usual_ns =
+            std::max(of.fetch_ns, (of.fetch_mean_ns * count - longest) / (count - 1));
+        if (of.in_process) of.fetch_ns = of.fetch_usual_ns;
       }
     }
     if (of.in_process) {

@@ -183,12 +183,22 @@ std::string KeptText(const LoaderCase& of, const LoaderForecast& forecast) {
   const double bytes = of.repeated->bytes() * static_cast<double>(of.length);
   const std::optional<Doing> doing = DoingOf(of);
   const bool views = doing && LoadsViews(of, *doing);
+  std::string cache;
+  if (of.made_anew || (!of.in_process && !of.persistent)) {
+    cache = " (not in the data set: what it keeps is gone with the epoch's " +
+            std::string(of.in_process ? "loader" : "workers") + ")";
+  } else {
+    cache = fmt::format(
+        ", or cache the results{}{}",
+        bytes > 0 ? fmt::format(" ({} {})", Bytes(bytes),
+                                of.in_process || of.workers == 1 ? "in all" : "in each worker")
+                  : std::string(),
+        views ? ", each as a .clone() (a view keeps all that its file holds in memory)" : "");
+  }
   return fmt::format(
       "The work for an item is done again in each epoch, with the same result ({} items were "
-      "compared): do it once, ahead of the training, or cache the results{}{}: {}.",
-      of.repeated->again(), bytes > 0 ? fmt::format(" ({} in all)", Bytes(bytes)) : std::string(),
-      views ? ", each as a .clone() (a view keeps all that its file holds in memory)" : "",
-      Expected(of, forecast));
+      "compared): do it once, ahead of the training{}: {}.",
+      of.repeated->again(), cache, Expected(of, forecast));
 }
 
 /// Whether a batch costs more than Python's own price of one, by so much that the step feels it.
@@ -371,17 +381,18 @@ std::optional<LoaderForecast> BetterAlone(const LoaderCase& of) {
 
 void AdviseSlowWorkers(const LoaderCase& of, LoaderAdvice* out) {
   const double compute_ns = std::max(1.0, of.load.compute_ns);
+  const double batch_ns = std::max(of.fetch_ns, of.fetch_usual_ns);
   out->cause =
       fmt::format("{} {} {} {} batches/s ({} ms a batch{}), the model could take {}.{}", of.workers,
                   of.workers == 1 ? "worker" : "workers", of.workers == 1 ? "makes" : "make",
-                  Plain(of.workers * 1e9 / of.fetch_ns), Millis(of.fetch_ns),
+                  Plain(of.workers * 1e9 / batch_ns), Millis(batch_ns),
                   of.workers == 1 ? "" : " each", Plain(1e9 / compute_ns), WhyText(of));
   if (of.cores > 0 && of.workers > of.cores && of.facts != nullptr &&
       of.facts->costs.delayed() >= 0.3) {
     out->cause += fmt::format(" {} workers share {} {}: fewer workers make as many batches.",
                               of.workers, of.cores, of.cores == 1 ? "core" : "cores");
   }
-  const double slower_ns = of.fetch_ns / of.workers - of.load.compute_ns;
+  const double slower_ns = batch_ns / of.workers - of.load.compute_ns;
   out->explained_ns = std::clamp(slower_ns * of.steps, 0.0, of.wait_ns);
   const std::optional<LoaderForecast> alone = BetterAlone(of);
   if (!alone) {
@@ -393,7 +404,10 @@ void AdviseSlowWorkers(const LoaderCase& of, LoaderAdvice* out) {
         fmt::format(" A step waits {} ms for its batch; {} ms of that is its way from the worker.",
                     Millis(of.load.step_ns - of.load.compute_ns), Millis(of.load.hand_over_ns));
   }
-  out->explained_ns = std::clamp((slower_ns + of.load.hand_over_ns) * of.steps, 0.0, of.wait_ns);
+  // What a step without workers saves was lost to them, measured or not.
+  const double over_ns =
+      std::max(slower_ns + of.load.hand_over_ns, of.load.step_ns - alone->step_ns);
+  out->explained_ns = std::clamp(over_ns * of.steps, 0.0, of.wait_ns);
   AdviseNoWorkers(of, *alone, out);
   if (MayBeCheaper(of)) out->advice += fmt::format(" {}", CureText(of));
 }

@@ -25,6 +25,8 @@ struct LoaderCase {
   std::int64_t length = 0;   ///< Items of the data set; 0: not known.
   double fetch_ns = 0;       ///< Of a batch where it is made, in the median; 0: none was recorded.
   double fetch_mean_ns = 0;  ///< The same in the mean.
+  /// The mean without the longest one: what a worker makes in a time follows from it.
+  double fetch_usual_ns = 0;
   const FetchFacts* facts = nullptr;
   const RepeatedItems* repeated = nullptr;
 
