@@ -198,14 +198,23 @@ class RightSize final : public Rule {
     double memory_percent = 0, gpu_percent = 0;  ///< Peaks.
     Loads seen;      ///< The sample that the first step is in, which may have imports in it, too.
     Loads training;  ///< Only samples that began when the training made steps.
-    StepSums steps;
+    StepSums steps, training_steps;  ///< Likewise.
     double seconds = 0, judged_s = 0;
     std::int64_t from_ns = 0, to_ns = 0;
     Watched watched;
 
-    bool HasData() const { return cpu(seen).count() >= kLeastSamples && steps.count > 0; }
+    bool HasData() const {
+      return std::max(seen.tree_cpu.count(), seen.node_cpu.count()) >= kLeastSamples &&
+             steps.count > 0;
+    }
     /// The run's own load was sampled, and not only that of the whole node.
-    bool own() const { return seen.tree_cpu.count() >= kLeastSamples; }
+    bool own() const {
+      return seen.tree_cpu.count() > 0 && 2 * seen.tree_cpu.count() >= seen.node_cpu.count();
+    }
+    /// Steps of the time that is judged: the first batch waits for workers that start.
+    const StepSums& judged_steps() const {
+      return &loads() == &training && training_steps.count > 0 ? training_steps : steps;
+    }
     /// What the start takes, once, says nothing of what the training takes.
     const Loads& loads() const { return cpu(training).count() >= kLeastTraining ? training : seen; }
     const analysis::Quantiles& cpu() const { return cpu(loads()); }
@@ -291,6 +300,7 @@ class RightSize final : public Rule {
     AddLoads(sample, machine, &machine.seen);
     if (sample.trains_ns > 0 && sample.from_ns >= sample.trains_ns) {
       AddLoads(sample, machine, &machine.training);
+      machine.training_steps.Add(sample.steps);
     }
     if (machine.seconds >= machine.judged_s + kJudgeEveryS) Judge(&machine, reporter);
   }
@@ -444,12 +454,12 @@ class RightSize final : public Rule {
     } else if (bound == "memory" || bound == "gpu_memory") {
       out = fmt::format("{} is the limit of the run: it is {:.0f} % full.",
                         bound == "memory" ? "The memory" : "The memory of the GPUs", load);
-    } else if (machine.steps.wait() >= kWaits) {
+    } else if (machine.judged_steps().wait() >= kWaits) {
       out = fmt::format("The run waits for data in {:.0f} % of its steps' time.",
-                        100 * machine.steps.wait());
-    } else if (machine.steps.comm() >= kWaits) {
+                        100 * machine.judged_steps().wait());
+    } else if (machine.judged_steps().comm() >= kWaits) {
       out = fmt::format("The run waits for other ranks in {:.0f} % of its steps' time.",
-                        100 * machine.steps.comm());
+                        100 * machine.judged_steps().comm());
     } else {
       out = "No resource that was measured limits the speed.";
     }
@@ -484,10 +494,11 @@ class RightSize final : public Rule {
     nlohmann::ordered_json out;
     out["node"] = machine.node;
     const auto [bound, load] = Bound(machine);
-    out["bound_by"] = !bound.empty()                   ? bound
-                      : machine.steps.wait() >= kWaits ? std::string("waits for data")
-                      : machine.steps.comm() >= kWaits ? std::string("waits for ranks")
-                                                       : std::string("nothing that was seen");
+    out["bound_by"] = !bound.empty()                            ? bound
+                      : machine.judged_steps().wait() >= kWaits ? std::string("waits for data")
+                      : machine.judged_steps().comm() >= kWaits
+                          ? std::string("waits for ranks")
+                          : std::string("nothing that was seen");
     if (!bound.empty()) out["bound_load"] = Rounded(load);
     out["words"] = Words(machine);
     out["headroom"] = Headroom(machine);
