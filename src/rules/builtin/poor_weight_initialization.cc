@@ -81,6 +81,8 @@ constexpr double kFalls = 0.02;
 constexpr std::size_t kFirstLosses = 10;
 /// A loss is far above that of guessing where it is so many times as high.
 constexpr double kFarAbove = 5;
+/// Of the usual size: weights through which hardly a gradient comes.
+constexpr double kFarSmaller = 0.02;
 constexpr std::size_t kNewestLosses = 20;
 /// Steps in which a loss of good weights falls; of a run that ends sooner, the fewest that tell.
 constexpr std::int64_t kPatienceSteps = 100;
@@ -376,6 +378,7 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
 
   /// Weights are far too large, and the first losses far above that of guessing.
   void JudgeScale(Process* process, Reporter* reporter) {
+    if (!process->scale.FarSmaller(kFarSmaller).empty()) process->suspected = has_data_ = true;
     const auto layer = process->scale.Largest();
     const double chance = Chance(*process);
     if (!layer || chance <= 0 || process->first.empty()) return;
@@ -462,7 +465,7 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     const bool vanished = too_narrow && narrow->value > 0 &&
                           narrow->value < kVanished * Extreme(process->spreads, true).value;
     // A narrow gradient with neither its histogram nor what comes through the layers says little.
-    const bool alone = !differ && !vanished && process->outputs.empty() &&
+    const bool alone = too_narrow && !differ && !vanished && process->outputs.empty() &&
                        process->inputs.empty() && !process->measured[narrow->name];
     incident.severity = process->losses == 0 || alone ? Severity::kLow
                         : differ                      ? Severity::kHigh
@@ -470,7 +473,24 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
     incident.message = differ     ? "Variances of layers differ at the start"
                        : vanished ? "Gradients vanish from the first steps on"
                                   : "Gradients are very narrow at the start";
+    const std::vector<WeightScale::Layer> small = process->scale.FarSmaller(kFarSmaller);
+    if (!small.empty()) {
+      const WeightScale::Layer& layer = small.front();
+      incident.severity = std::max(incident.severity, Severity::kMedium);
+      incident.message = fmt::format(
+          "The initial weights of {} and {} more {}", layer.name, small.size() - 1,
+          layer.std == 0
+              ? std::string("are all zero")
+              : fmt::format("are {} times smaller than is usual", Figure(1 / layer.times())));
+    }
     std::string cause;
+    if (!small.empty()) {
+      const WeightScale::Layer& layer = small.front();
+      cause = fmt::format(
+          "The standard deviation of {} is {}; for {} inputs Kaiming's initialization has {}. ",
+          layer.name, Figure(layer.std), layer.inputs, Figure(layer.usual));
+    }
+    const std::size_t begins = cause.size();
     if (differ) {
       cause = fmt::format("The variance of {} is {}, that of {} {}: {} times as much, above {}",
                           largest.name, Figure(largest.value), smallest.name,
@@ -480,17 +500,18 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
       cause += fmt::format(
           "{} 5th and 95th percentile of the gradient of {} are {} apart, less "
           "than {}",
-          cause.empty() ? "The" : "; the", narrow->name, Figure(narrow->value), Figure(range_));
+          cause.size() == begins ? "The" : "; the", narrow->name, Figure(narrow->value),
+          Figure(range_));
       if (vanished) {
         const Found widest = Extreme(process->spreads, true);
         cause += fmt::format(", that of {} {}", widest.name, Figure(widest.value));
       }
     }
     if (process->losses > 0) {
-      cause += fmt::format("; the loss was {} in the first steps and is {} in step {}",
-                           Figure(MedianOf(process->first)),
-                           Figure(MedianOf({process->newest.begin(), process->newest.end()})),
-                           process->loss_step);
+      cause += fmt::format(
+          "{} loss was {} in the first steps and is {} in step {}",
+          cause.size() == begins ? "The" : "; the", Figure(MedianOf(process->first)),
+          Figure(MedianOf({process->newest.begin(), process->newest.end()})), process->loss_step);
     }
     incident.cause = cause + ".";
     incident.advice =
@@ -517,6 +538,14 @@ class PoorWeightInitialization final : public LoopedRule<PoorWeightInitializatio
       evidence["from_histogram"] = process->measured[narrow->name];
     }
     evidence["loss_flat"] = process->flat;
+    if (!small.empty()) {
+      nlohmann::ordered_json named = nlohmann::ordered_json::object();
+      for (const WeightScale::Layer& layer : small) {
+        if (named.size() < kNamed) named[layer.name] = Rounded(layer.std);
+      }
+      evidence["small_weights_std"] = std::move(named);
+      evidence[kExplains] = {"VanishingGradient", "LossNotDecreasing"};
+    }
     // Alone a narrow gradient is no more than a sign.
     if (incident.severity == Severity::kLow) evidence[kExplainedBy] = {"VanishingGradient"};
     if (process->losses > 0 && std::isfinite(process->first_loss)) {
@@ -570,7 +599,8 @@ const RuleDesc kPoorWeightInitializationDesc{
         "ends sooner, from 30 steps on. High with (a), medium with (b) alone; low where no loss "
         "came, and with (b) alone where neither histograms nor activations came and no gradient is "
         "a "
-        "millionth of the widest. Over where the "
+        "millionth of the widest. Likewise, medium, where two weights or more, and half of those "
+        "that (d) looks at, have at most 0.02 × that √(2 / inputs). Over where the "
         "loss has fallen by 10 % of its first value, and where the process "
         "ends. Medium besides: (d) the standard deviation of a weight that has a bias is > "
         "largest_scale × √(2 / inputs), inputs = elements of the weight / elements of its bias (at "

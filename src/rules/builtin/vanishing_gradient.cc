@@ -346,8 +346,8 @@ class VanishingGradient final : public LoopedRule<VanishingGradient> {
               ? fmt::format(", while {} has a mean |g| of {}", largest->name, Figure(largest->mean))
               : std::string());
       incident.advice =
-          "Look for units that never activate (ReLU after a large step), a detach(), or a branch "
-          "that the loss does not use.";
+          "Look for weights behind these layers that are all zero, units that never activate (ReLU "
+          "after a large step), a detach(), or a branch that the loss does not use.";
     } else if (largest->mean < threshold_) {
       incident.cause = fmt::format(
           "The mean |g| of {} is below {}, {} at most: the loss hardly depends on the "
@@ -369,8 +369,10 @@ class VanishingGradient final : public LoopedRule<VanishingGradient> {
                                                                 1 / static_cast<double>(between))))
                                   : std::string());
       incident.advice = fmt::format(
-          "Replace saturating activations (sigmoid, tanh) before {} by ReLU or GELU with Kaiming "
-          "initialization, or put normalization or residual connections between the layers.",
+          "Look at the layers before {}: initial weights that are far smaller than usual (use "
+          "Kaiming or Xavier initialization), or saturating activations (sigmoid, tanh; use ReLU "
+          "or "
+          "GELU). Normalization or residual connections between the layers help, too.",
           largest->name);
     }
     incident.confidence =

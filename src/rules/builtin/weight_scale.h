@@ -12,6 +12,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace telltale::rules {
 
@@ -38,19 +40,36 @@ class WeightScale {
   /// The layer whose weights are the largest by what is usual; nothing where none can be judged.
   std::optional<Layer> Largest() const {
     std::optional<Layer> largest;
-    for (const auto& [name, weight] : weights_) {
-      const auto bias = biases_.find(BiasOf(name));
-      if (bias == biases_.end() || bias->second == 0 || weight.count % bias->second != 0) continue;
-      const auto inputs = static_cast<double>(weight.count / bias->second);
-      if (inputs < kFewestInputs || !std::isfinite(weight.std)) continue;
-      Layer layer{name, inputs, weight.std, std::sqrt(2 / inputs)};
+    for (Layer& layer : Layers()) {
       if (!largest || layer.times() > largest->times()) largest = std::move(layer);
     }
     return largest;
   }
 
+  /// Layers whose weights are at most `times` of what is usual, or all zero, where they are two at
+  /// least and half of those that can be judged: through one alone a gradient soon finds its way.
+  std::vector<Layer> FarSmaller(double times) const {
+    std::vector<Layer> layers = Layers();
+    const std::size_t judged = layers.size();
+    std::erase_if(layers, [&](const Layer& layer) { return layer.times() > times; });
+    if (layers.size() < 2 || 2 * layers.size() < judged) layers.clear();
+    return layers;
+  }
+
  private:
   static constexpr double kFewestInputs = 4;
+
+  std::vector<Layer> Layers() const {
+    std::vector<Layer> layers;
+    for (const auto& [name, weight] : weights_) {
+      const auto bias = biases_.find(BiasOf(name));
+      if (bias == biases_.end() || bias->second == 0 || weight.count % bias->second != 0) continue;
+      const auto inputs = static_cast<double>(weight.count / bias->second);
+      if (inputs < kFewestInputs || !std::isfinite(weight.std)) continue;
+      layers.push_back({name, inputs, weight.std, std::sqrt(2 / inputs)});
+    }
+    return layers;
+  }
 
   struct Weight {
     std::uint64_t count = 0;
