@@ -251,7 +251,9 @@ LossCause ExplainStill(const LossView& loss, const CapturedParameters& captured)
                 " and gradients are there: what a step adds is too small for the weights to "
                 "hold.",
             "Raise the learning rate, and keep weights in float32 where they are float16 or "
-            "bfloat16."};
+            "bfloat16.",
+            {},
+            {"WeightUpdateRatio", "UnchangedTensor"}};
   }
   if (captured.gradient_step() >= seen->from) {
     return {
@@ -286,6 +288,16 @@ LossCause ExplainChance(const LossView& loss, const TrainingFacts& facts,
   const std::string flow = reach.weights > 0
                                ? ", while gradients flow (step " + std::to_string(reach.step) + ")"
                                : std::string();
+  if (loss.creeps) {
+    return {
+        fmt::format("The loss is {}, near chance level: ln({}) = {} for {} classes{}. It falls, "
+                    "but so slowly that the model learns next to nothing: of labels that do not "
+                    "belong to their inputs, or of inputs that hardly tell the classes apart.",
+                    Figure(loss.level), classes, Figure(ChanceLoss(classes)), classes, flow),
+        "Look at some pairs of input and label as they reach the model. Then train on one batch "
+        "alone: where its loss goes to 0, try a larger learning rate, more steps, or inputs with "
+        "less padding and noise."};
+  }
   return {fmt::format("The loss stands at {}, which is chance level: ln({}) = {} for {} classes{}. "
                       "Inputs and labels do not belong together, or the model's outputs do not "
                       "depend on its inputs.",
@@ -368,7 +380,8 @@ LossCause ExplainLoss(const LossView& loss, const TrainingFacts& facts, const Le
                         "its noise{}.",
                         Figure(loss.start), Figure(loss.level), loss.since, AtRate(loss.rate)),
             "The training could stop there. Where more is to be had: a lower learning rate, a "
-            "larger model, more data."};
+            "larger model, more data.",
+            {"DeadRelu", "VanishingGradient", "LearningRateSchedule"}};
   }
   if (loss.trouble == LossTrouble::kFlat && loss.whole_trees < kFewTrees) {
     return {fmt::format("The learning rate (eta) is {}, the share at which each tree is added: the "

@@ -45,6 +45,7 @@ struct LossView {
   double whole_trees = std::numeric_limits<double>::quiet_NaN();
   std::int64_t since = -1;
   std::int64_t bad_step = -1;  ///< Of kNotFinite: the first.
+  bool creeps = false;         ///< Of kChance: it falls beyond doubt, but hardly.
 };
 
 struct LossCause {

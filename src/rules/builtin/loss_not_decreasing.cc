@@ -99,6 +99,8 @@ constexpr std::int64_t kLongChanceSteps = 500;
 /// A loss has left chance level where it is below this share of it, or falls for certain.
 constexpr double kBelowChance = 0.9;
 constexpr double kSureErrors = 3;
+/// Of a loss near chance level, the part of it that is a fall at all.
+constexpr double kLeastLeft = 0.003;
 /// Steps that a loss stands at least before that is said.
 constexpr std::int64_t kStandingSteps = 500;
 /// Of boosting so many blocks without progress are enough where all trees together are next to
@@ -1041,6 +1043,21 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     return fall.drop - errors * fall.error > least;
   }
 
+  /// It falls slowly, but beyond doubt: over the newer half of the steps near chance level. In the
+  /// older one a loss that stays there may have come down to it.
+  bool Creeps(const Series& series) const {
+    std::size_t since = 0;
+    while (since < series.cells.size() && series.cells[since].from.step < series.chance->step) {
+      ++since;
+    }
+    const std::size_t n = (series.cells.size() - since) / 2;
+    if (n < 4) return false;
+    const Newest newest = NewestOf(series);
+    const std::span<const Cell> half = std::span(series.cells).last(n);
+    const Fall fall = FallOver(series, newest, CourseOf(half), n);
+    return fall.drop > 4 * fall.error && fall.drop > kLeastLeft * std::abs(newest.level);
+  }
+
   bool ChanceLasts(const Series& series) const {
     if (!series.chance || series.step - series.chance->step < kChanceSteps) return false;
     // A model of many classes is near chance level for long while it learns.
@@ -1254,6 +1271,7 @@ class LossNotDecreasing final : public LoopedRule<LossNotDecreasing> {
     view.all_rounds = process.all_rounds;
     view.since = incident.first_step;
     view.bad_step = series->bad_step;
+    view.creeps = series->chance && Creeps(*series);
     LossCause why = ExplainLoss(view, process.facts, process.rates, process.captured);
     series->at_chance = why.chance;
     incident.cause = std::move(why.cause);

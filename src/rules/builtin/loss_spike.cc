@@ -192,12 +192,14 @@ class LossSpike final : public LossRule<Trace> {
       incident.advice = "Let the learning rate rise over more steps (warm-up), or clip gradients.";
     } else if (spike.peak_step == spike.first.step) {
       incident.cause = fmt::format(
-          "{}: the loss is the largest in the first step of the jump, before the weights could "
-          "learn from it, so the batch of that step is unlike the others.",
+          "{}: the loss is the largest in the first step of the jump. Either the batch of that "
+          "step "
+          "is unlike the others, or the update of the step before went too far.",
           jump);
       incident.advice = fmt::format(
-          "Look at the batch of step {}: labels, range and length of its samples. Clip gradients, "
-          "so that one batch cannot move the weights far.",
+          "Look at the batch of step {}: labels, range and length of its samples. Where it is like "
+          "the others, lower the learning rate. Clip gradients, so that one batch cannot move the "
+          "weights far.",
           spike.first.step);
     } else {
       incident.cause = fmt::format(
