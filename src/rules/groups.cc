@@ -88,10 +88,11 @@ std::vector<std::size_t> CausesOf(std::span<const Finding> findings) {
     const Finding& follows = findings[i];
     for (std::size_t c = 0; c < findings.size(); ++c) {
       const Finding& cause = findings[c];
-      if (c == i || cause.incident.severity < Severity::kMedium ||
-          !(Names(explained_by[i], cause) || Names(explains[c], follows)) ||
-          TrainingOf(cause) != TrainingOf(follows) || (Lasts(follows) && !Lasts(cause)) ||
-          !Covers(cause.incident, follows.incident)) {
+      // What says itself what follows from it is sure of that.
+      const bool says = Names(explains[c], follows);
+      if (c == i || cause.incident.severity < (says ? Severity::kLow : Severity::kMedium) ||
+          !(says || Names(explained_by[i], cause)) || TrainingOf(cause) != TrainingOf(follows) ||
+          (Lasts(follows) && !Lasts(cause)) || !Covers(cause.incident, follows.incident)) {
         continue;
       }
       if (causes[i] == kNoCause || Key(cause) < Key(findings[causes[i]])) causes[i] = c;

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "rules/builtin/loop_rule.h"
+#include "rules/groups.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::learning_rate_schedule {
@@ -208,7 +209,7 @@ class LearningRateSchedule final : public LoopRule<Process> {
         "Where these weights are to learn, give their group a learning rate above 0; where they "
         "are to stay, freeze them with requires_grad_(False), which saves their gradients.";
     incident.confidence = 0.95;
-    incident.evidence = EvidenceOf(*process, nullptr);
+    incident.evidence = EvidenceOf(*process, nullptr, true);
     process->say_at = process->count + kSayEvery;
     Say(process, "first group", std::move(incident));
   }
@@ -322,8 +323,10 @@ class LearningRateSchedule final : public LoopRule<Process> {
   }
 
   static std::string EvidenceOf(const Process& process,
-                                const std::pair<const std::string, Scheduler>* by_batch) {
+                                const std::pair<const std::string, Scheduler>* by_batch,
+                                bool stands = false) {
     nlohmann::ordered_json evidence;
+    if (stands) evidence[kExplains] = {"WeightUpdateRatio", "UnchangedTensor"};
     evidence["largest"] = process.largest;
     evidence["now"] = process.rate;
     evidence["steps"] = process.count;

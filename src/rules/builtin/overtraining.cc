@@ -18,6 +18,7 @@
 #include "rules/builtin/loss_course.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
+#include "rules/groups.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::overtraining {
@@ -181,6 +182,8 @@ class Overtraining final : public Rule {
     evidence["best_step"] = best.step;
     evidence["newest"] = Rounded(best.newest);
     evidence["without_progress"] = best.stale;
+    // At a rate of 0 nothing gets better.
+    evidence[kExplainedBy] = {"LearningRateSchedule"};
     incident.evidence = JsonText(evidence);
   }
 
