@@ -31,7 +31,10 @@ struct BatchTokensProcess : LoopProcess {
 
 class BatchTokens final : public LoopRule<BatchTokensProcess> {
  protected:
-  std::string Lacks() const override { return "no embedding was given rows of tokens"; }
+  std::string Lacks() const override {
+    if (tokens_ == 0) return "no embedding was given rows of tokens";
+    return fmt::format("{:.0f} tokens were looked at, {:.0f} are needed", tokens_, kLeastTokens);
+  }
   bool Reads(std::string_view kind) const override { return kind == "batch.tokens"; }
 
   void OnEvent(const format::EventRow& event, const nlohmann::json& data,
@@ -67,6 +70,7 @@ class BatchTokens final : public LoopRule<BatchTokensProcess> {
       padding += look.padding ? look.share * look.tokens : 0;
       same = same && look.token == process->looks.front().token;
     }
+    tokens_ = std::max(tokens_, tokens);
     if (process->looks.size() < kFewestLooks || tokens < kLeastTokens) return;
     SeesData();
     const double share = padding / tokens;
@@ -96,6 +100,8 @@ class BatchTokens final : public LoopRule<BatchTokensProcess> {
     incident.evidence = JsonText(evidence);
     Say(process, "", std::move(incident));
   }
+
+  double tokens_ = 0;  ///< That were looked at together.
 };
 
 }  // namespace telltale::rules

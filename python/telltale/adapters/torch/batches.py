@@ -273,7 +273,8 @@ class _Layers:
 
 
 def _find_layers(root: Any, saved: Callable[[Any, str], Any], found: _Layers) -> None:
-    words = _LEAST_WORDS - 1
+    # Of several embeddings the one that is given a whole batch, not positions alone, and has the most words.
+    most = (False, _LEAST_WORDS - 1)
     # (node, its user, it lies before a layer with weights)
     waiting = [(root, "", False)]
     known = {root}
@@ -290,9 +291,10 @@ def _find_layers(root: Any, saved: Callable[[Any, str], Any], found: _Layers) ->
         elif name.startswith("EmbeddingBackward"):
             given = saved(node, "indices")
             count = _words(node, saved)
-            if given is not None and given.dim() == 2 and given.shape[1] > 1 and count > words:
+            rows = given.shape[0] if given is not None and given.dim() == 2 and given.shape[1] > 1 else 0
+            if rows > 0 and count >= _LEAST_WORDS and (rows > 1, count) > most:
                 padding = saved(node, "padding_idx")
-                words = count
+                most = rows > 1, count
                 found.sequence = given, padding if padding is not None and padding < 1 << 62 else -1
         elif hidden and name in _GATES and len(found.gates) < _MAX_GATES:
             result = saved(node, "result")
