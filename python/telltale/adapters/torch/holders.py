@@ -226,7 +226,8 @@ def _named_on(profile: _Profile, line: tuple[str, int]) -> str:
 def _tell(profile: _Profile) -> None:
     shares: dict[str, int] = {}
     functions: dict[str, dict[str, int]] = {}
-    lines: dict[str, dict[tuple[str, int], int]] = {}
+    # Of each function by itself: another one's line would name what is not there.
+    lines: dict[tuple[str, str], dict[tuple[str, int], int]] = {}
     whole = 0
     for (owner, line), took in profile.time.items():
         library, function = owner
@@ -240,7 +241,7 @@ def _tell(profile: _Profile) -> None:
         of = functions.setdefault(name, {})
         of[function] = of.get(function, 0) + took
         if line[0]:
-            at = lines.setdefault(name, {})
+            at = lines.setdefault((name, function), {})
             at[line] = at.get(line, 0) + took
     if whole <= 0 or not shares:
         return
@@ -260,8 +261,8 @@ def _tell(profile: _Profile) -> None:
         inner = max(within, key=lambda name: within[name])
         if within[inner] > 0.3 * shares[top]:
             told["inner"] = inner
-    if top in lines:
-        path, number = max(lines[top], key=lambda line: lines[top][line])
+    if at := lines.get((top, function)):
+        path, number = max(at, key=lambda line: at[line])
         told["file"], told["line"] = os.path.basename(path)[:120], number
     probe.event("dataloader.held_by", 0, "loader", "", json.dumps(told))
 
