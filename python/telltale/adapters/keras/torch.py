@@ -207,7 +207,7 @@ def _install_device() -> None:
     _begin_device = tensors.careful(device.begin_forward)
     _end_device = tensors.careful(device.end_step)
     _hook_losses = tensors.careful(loss.hook_functions)
-    outputs.predictions_elsewhere = _evaluates
+    outputs.leave_predictions(_evaluates)
     values.take_on_device = tensors.record
     # It launches what waits, whatever it is put around.
     values.launch_device = tensors.careful(_nothing)

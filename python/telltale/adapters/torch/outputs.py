@@ -42,8 +42,7 @@ _loss_type: Any = ()
 _classifying: Any = ()
 # id of what the newest root whose modules are watched has given
 _root_gave = 0
-# What another adapter says: it records what the model of the present step predicts.
-predictions_elsewhere: Callable[[], bool] = lambda: False
+_elsewhere: Callable[[], bool] | None = None
 _hook_functions: Callable[[], None] | None = None
 # The open step and mode; another object whenever they change.
 _moment: tuple[int, int] | None = None
@@ -54,6 +53,12 @@ _loss_modules: dict[int, _Entry] = {}
 _loss_classes: dict[str, list[Any]] = {}
 _named_calls: dict[str, _Entry] = {}
 _evaluation = False
+
+
+def leave_predictions(to: Callable[[], bool]) -> None:
+    """Another adapter says whether it records what the model of the present step predicts."""
+    global _elsewhere
+    _elsewhere = to
 
 
 class _Entry:
@@ -320,7 +325,7 @@ def _give_pair(entry: _Entry, classifies: bool, args: tuple[Any, ...], kwargs: d
     if classifies:
         predicted = _argument(args, kwargs, 0, "input")
         # In an evaluation what the root gave is there already.
-        there = (_evaluation and id(predicted) == _root_gave) or predictions_elsewhere()
+        there = (_evaluation and id(predicted) == _root_gave) or (_elsewhere is not None and _elsewhere())
         if predicted is not None and not there:
             entry.give("input", predicted, "predictions")
     target = _argument(args, kwargs, 1, "target")
