@@ -385,9 +385,13 @@ def test_layers_labels_and_optimizer_variables_in_each_mode(run, backend, same):
         assert {step for _, step in here} == set(range(steps))
         assert len(recorded.table("statistics", mode=mode)) == len(rows)
         filled = {(name, step): collection_of(name, mode) for name, step in here}
-        if backend == "torch" and mode == "TRAIN":  # What the loss is given; in an evaluation it is the output.
+        if (
+            backend == "torch" and mode == "TRAIN"
+        ):  # What the loss is given; in an evaluation it is the output.
             filled |= {("cross_entropy.input", step): "predictions" for step in range(steps)}
-        assert {place: row["collection"] for place, row in rows.items() if row["collection"] in FILLED} == filled
+        assert {
+            place: row["collection"] for place, row in rows.items() if row["collection"] in FILLED
+        } == filled
         for place, expected in here.items():
             same(rows[place], expected)
             assert shapes[place] == expected["shape"], place
