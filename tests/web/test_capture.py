@@ -66,7 +66,7 @@ def test_all_that_the_governor_did_is_text(late: Path, watched: Watched) -> None
     section = page.locator("#capture")
     expect(section.locator(".h .q")).to_have_text("thinned now")
     for text in (
-        "last: <i>dear</i>.",
+        "last 5 s into the run: <i>dear</i>.",
         "nothing stands in for it",
         "taken 1,024 times less often than planned",
         "values, <u>histograms</u>",

@@ -87,10 +87,12 @@ class RepeatedBatches final : public LoopRule<Process> {
     const auto begin = event.time_ns - ToInteger(1e9 * NumberIn(data, "seconds"));
     const std::int64_t step = std::max<std::int64_t>(0, event.step - ToInteger(pass.batches));
     Incident incident = BeginAt(step, begin, Severity::kHigh);
-    const bool repeats = pass.first_looked > 0 && pass.first_repeats >= kRepeats * pass.first_looked;
+    const bool repeats =
+        pass.first_looked > 0 && pass.first_repeats >= kRepeats * pass.first_looked;
     if (!repeats) process->repeats.erase(pass.loader);
-    const auto since = repeats ? process->repeats.try_emplace(pass.loader, step, begin).first->second
-                               : std::pair(step, begin);
+    const auto since = repeats
+                           ? process->repeats.try_emplace(pass.loader, step, begin).first->second
+                           : std::pair(step, begin);
     if (EachGivesAll(pass)) {
       SayAll(pass, &incident);
     } else if (EachDrawsTheSame(pass, TextIn(data, "sampler"))) {

@@ -261,8 +261,8 @@ def _tell(profile: _Profile) -> None:
         inner = max(within, key=lambda name: within[name])
         if within[inner] > 0.3 * shares[top]:
             told["inner"] = inner
-    if at := lines.get((top, function)):
-        path, number = max(at, key=lambda line: at[line])
+    if own := lines.get((top, function)):
+        path, number = max(own, key=lambda line: own[line])
         told["file"], told["line"] = os.path.basename(path)[:120], number
     probe.event("dataloader.held_by", 0, "loader", "", json.dumps(told))
 
