@@ -196,8 +196,9 @@ class Page {
   /// The other findings of a group, one a line.
   void Beneath(const Explanation& group) {
     if (group.findings.size() < 2) return;
-    Add("<details><summary>{} more of the same</summary><ul class=\"s\">",
-        group.findings.size() - 1);
+    const std::size_t more = group.findings.size() - 1;
+    Add("<details><summary>{} more {} about this</summary><ul class=\"s\">", more,
+        more == 1 ? "finding" : "findings");
     for (std::size_t n = 1; n < group.findings.size() && n <= kMaxFindings; ++n) {
       const rules::Finding& f = data_.replay.findings[group.findings[n]];
       const std::string subject = SubjectOf(data_, f);

@@ -56,7 +56,7 @@ function grouped(overview: Overview): Shown[] {
 function Beneath({ findings, selected }: { findings: Finding[]; selected: string | undefined }) {
   return (
     <details>
-      <summary>{findings.length} more of the same</summary>
+      <summary>{findings.length} more {findings.length === 1 ? "finding" : "findings"} about this</summary>
       <ul class="s">
         {findings.map((f) => (
           <li key={f.id} data-finding={f.id} class={f.id === selected ? "sel" : ""} aria-current={f.id === selected}>
