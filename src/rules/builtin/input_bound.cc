@@ -188,7 +188,7 @@ class InputBound final : public Rule {
     if (!data.is_object()) return;
     const Pid pid(writer, event.pid);
     if (event.kind == "dataloader.slow_item") {
-      OnSlowItem(event, data);
+      OnSlowItem(event, writer, data);
       return;
     }
     if (event.kind == "dataloader.item") {
@@ -245,10 +245,10 @@ class InputBound final : public Rule {
   }
 
   /// An item of a batch took far longer than the loader's items do.
-  void OnSlowItem(const format::EventRow& event, const nlohmann::json& data) {
+  void OnSlowItem(const format::EventRow& event, std::uint32_t writer, const nlohmann::json& data) {
     if (slow_items_.size() >= kMostSlowItems) return;
     SlowItem item;
-    item.pid = event.pid;
+    item.worker = {writer, event.pid};
     item.ns = NumberIn(data, "duration_ns");
     item.mean_ns = NumberIn(data, "mean_ns");
     item.end_ns = static_cast<double>(event.time_ns);
@@ -262,7 +262,7 @@ class InputBound final : public Rule {
     }
     // What holds two workers up at once is the machine, not their items.
     for (SlowItem& other : slow_items_) {
-      if (other.pid == item.pid) continue;
+      if (other.worker == item.worker || other.worker.first != writer) continue;
       const double both_ns =
           std::min(other.end_ns, item.end_ns) - std::max(other.begin_ns, item.begin_ns);
       if (2 * both_ns > std::min(other.ns, item.ns)) other.machine = item.machine = true;
@@ -642,7 +642,7 @@ class InputBound final : public Rule {
   static constexpr std::size_t kMostSlowItems = 512;
   /// An item of a batch that stood out.
   struct SlowItem {
-    std::int32_t pid = 0;
+    Pid worker;
     double ns = 0;
     double mean_ns = 0;               ///< Of the others.
     double begin_ns = 0, end_ns = 0;  ///< Of its batch.
