@@ -32,7 +32,11 @@ struct BatchTokensProcess : LoopProcess {
 class BatchTokens final : public LoopRule<BatchTokensProcess> {
  protected:
   std::string Lacks() const override {
-    if (tokens_ == 0) return "no embedding was given rows of tokens";
+    if (looks_ == 0) return "no embedding was given rows of tokens";
+    if (looks_ < kFewestLooks) {
+      return fmt::format("the tokens of {} {} were looked at, {} batches are needed", looks_,
+                         looks_ == 1 ? "batch" : "batches", kFewestLooks);
+    }
     return fmt::format("{:.0f} tokens were looked at, {:.0f} are needed", tokens_, kLeastTokens);
   }
   bool Reads(std::string_view kind) const override { return kind == "batch.tokens"; }
@@ -70,6 +74,7 @@ class BatchTokens final : public LoopRule<BatchTokensProcess> {
       padding += look.padding ? look.share * look.tokens : 0;
       same = same && look.token == process->looks.front().token;
     }
+    looks_ = std::max(looks_, process->looks.size());
     tokens_ = std::max(tokens_, tokens);
     if (process->looks.size() < kFewestLooks || tokens < kLeastTokens) return;
     SeesData();
@@ -101,7 +106,8 @@ class BatchTokens final : public LoopRule<BatchTokensProcess> {
     Say(process, "", std::move(incident));
   }
 
-  double tokens_ = 0;  ///< That were looked at together.
+  std::size_t looks_ = 0;  ///< Batches that were looked at together.
+  double tokens_ = 0;      ///< Theirs.
 };
 
 }  // namespace telltale::rules

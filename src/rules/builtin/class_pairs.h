@@ -44,7 +44,6 @@ class ClassPairs final : public LoopRule<ClassPairsProcess> {
     if (!counts) return;
     classes_ = counts->classes;
     if (classes_ < kLeastClasses) return;
-    samples_ += counts->samples;
     const bool evaluation = TextIn(data, "mode") == "EVAL";
     auto& newest = process->newest[evaluation ? 1 : 0];
     if (!newest.empty() && newest.back().classes != counts->classes) newest.clear();
@@ -167,6 +166,7 @@ class ClassPairs final : public LoopRule<ClassPairsProcess> {
     Pool smallest(classes);
     Pool none(classes);
     Fill(newest, enough, &smallest, 1, &none);
+    samples_ = std::max(samples_, smallest.samples);
     if (smallest.samples < enough) return;
     SeesData();
     const std::string about = evaluation ? "evaluation" : "";
@@ -225,7 +225,7 @@ class ClassPairs final : public LoopRule<ClassPairsProcess> {
   }
 
   std::size_t classes_ = 0;    ///< Of the newest labels.
-  std::uint64_t samples_ = 0;  ///< Labels of losses with enough classes.
+  std::uint64_t samples_ = 0;  ///< Labels that were looked at together.
 };
 
 }  // namespace telltale::rules
