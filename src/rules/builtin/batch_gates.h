@@ -97,7 +97,7 @@ class BatchGates final : public LoopRule<BatchGatesProcess> {
     Incident incident = BeginAt(worst->since_step, worst->since_ns, Severity::kMedium);
     const auto count = static_cast<std::int64_t>(layers.size());
     incident.message = fmt::format("{} of {} activation layers are saturated", ill, count);
-    const std::string more = ill > 1 ? MoreLikeIt(ill - 1) : std::string();
+    const std::string more = MoreLikeIt(static_cast<std::size_t>(ill));
     incident.cause = fmt::format(
         "{} % of the outputs of the {} layer {} of {} have no slope, in each of the last {} steps "
         "that were checked{}: no gradient passes through them.",

@@ -169,7 +169,7 @@ class DeadRelu final : public TensorRule {
   }
 
   static std::string Others(const std::vector<const Tensor*>& ill) {
-    return ill.size() > 1 ? MoreLikeIt(ill.size() - 1) : std::string();
+    return MoreLikeIt(ill.size());
   }
 
   const TensorPattern pattern_;

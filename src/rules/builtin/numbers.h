@@ -91,10 +91,10 @@ inline bool IsFurtherLoss(std::string_view name) {
   return name.size() == 6 && name.starts_with("loss.") && name[5] >= '1' && name[5] <= '9';
 }
 
-/// " (2 more layers are like it)" behind what is said of one; empty where there is no other.
-template <class Count>
-std::string MoreLikeIt(Count others) {
-  if (others <= 0) return {};
+/// " (2 more layers are like it)" behind what is said of one of `all`; empty where it is alone.
+inline std::string MoreLikeIt(std::size_t all) {
+  if (all < 2) return {};
+  const std::size_t others = all - 1;
   return fmt::format(" ({} more {} like it)", others, others == 1 ? "layer is" : "layers are");
 }
 

@@ -151,7 +151,7 @@ class SaturatedTensors final : public TensorRule {
     incident->severity = ill.size() * 2 >= judged ? Severity::kHigh : Severity::kMedium;
     incident->message = fmt::format("{} of {} activation layers are saturated", ill.size(), judged);
     const Layer& layer = Known(worst);
-    const std::string more = ill.size() > 1 ? MoreLikeIt(ill.size() - 1) : std::string();
+    const std::string more = MoreLikeIt(ill.size());
     if (worst.by_values) {
       incident->cause = fmt::format(
           "{} % of the {} units at {} have a slope in less than {} % of {} samples, in {} verdicts "
