@@ -617,8 +617,7 @@ std::string CaptureWords(const RunData& data) {
   if (acted == s.thinned.rend()) {
     if (s.thinned.empty() || s.cost_share() <= data.replay.info.overhead_budget) return {};
     return "Capture: what Telltale does at each step costs more than the budget, and taking "
-           "tensors "
-           "less often would not change that.";
+           "tensors less often would not change that.";
   }
   const std::string_view node = s.NodeOf(acted->writer);
   // What it has cost at that time is not what it has cost in all.

@@ -290,10 +290,11 @@ LossCause ExplainChance(const LossView& loss, const TrainingFacts& facts,
                                : std::string();
   if (loss.creeps) {
     return {
-        fmt::format("The loss is {}, near chance level: ln({}) = {} for {} classes{}. It falls, "
-                    "but so slowly that the model learns next to nothing: of labels that do not "
-                    "belong to their inputs, or of inputs that hardly tell the classes apart.",
-                    Figure(loss.level), classes, Figure(ChanceLoss(classes)), classes, flow),
+        fmt::format(
+            "The loss is {}, near chance level: ln({}) = {} for {} classes{}. It falls, "
+            "but so slowly that the model learns next to nothing: either labels do not belong to "
+            "their inputs, or the inputs hardly tell the classes apart.",
+            Figure(loss.level), classes, Figure(ChanceLoss(classes)), classes, flow),
         "Look at some pairs of input and label as they reach the model. Then train on one batch "
         "alone: where its loss goes to 0, try a larger learning rate, more steps, or inputs with "
         "less padding and noise."};
