@@ -15,6 +15,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -56,6 +57,8 @@ constexpr std::int64_t kReapPatienceNs = 1000 * kMs;
 constexpr std::int64_t kOrphanReapPatienceNs = 5000 * kMs;
 /// After the end of the training, so long its other processes may take to end.
 constexpr std::int64_t kStragglerPatienceNs = 1000 * kMs;
+/// So long the supervisor may take to hand over whom an agent before us recorded.
+constexpr std::int64_t kHandOverPatienceNs = 2000 * kMs;
 /// At the end, so long a full disk may take to be freed.
 constexpr std::int64_t kFullDiskPatienceNs = 10'000 * kMs;
 /// At the end, so long the values of tensors may take to the disk, and their files to be synced.
@@ -101,7 +104,7 @@ class Agent {
         supervisor_(options_.supervisor != 0 ? options_.supervisor : ::getppid()),
         raw_(folder, writer_->RecoveredPositions()),
         look_back_(options_.look_back_bytes),
-        stopper_([this](const Uuid& uuid) { return StopMarkOf(uuid); }),
+        stopper_([this](const Uuid& name, std::uint16_t ring) { return Recovered(name, ring); }),
         exit_facts_(options_.system_root.empty() ? "/" : options_.system_root + "/",
                     [this] { return sampler_->OomKills(); }) {
     for (const format::RingPosition& position : writer_->RecoveredPositions()) {
@@ -115,6 +118,11 @@ class Agent {
                                          [](const auto& p) { return p.ring == kRequestMarkRing; });
         if (uuid != Uuid{} && !request) released_.push_back(uuid);
       }
+    } else {
+      for (const auto& [uuid, positions] : recovered_) {
+        const bool ended = Marked(uuid, kProcessMarkRing, 2);
+        if (Marked(uuid, kProcessMarkRing, 1) && !ended) expected_.insert(uuid);
+      }
     }
   }
 
@@ -125,7 +133,9 @@ class Agent {
  private:
   std::int64_t RunNow() const { return Now() + offset_ns_; }
   bool Marked(const Uuid& uuid, std::uint16_t ring, std::uint64_t at_least) const;
-  StopMark StopMarkOf(const Uuid& uuid) const;
+  std::uint64_t Recovered(const Uuid& name, std::uint16_t ring) const;
+  /// The supervisor has said whom there is to stop.
+  bool KnowsWhom() const;
   /// Whom a stop concerns: the trainers that have a channel, and the root of the training.
   std::vector<Stopper::Target> StopTargets() const;
 
@@ -176,8 +186,10 @@ class Agent {
   std::uint32_t detail_rate_ = 0;  ///< As the control pages have it.
   bool detail_all_ = false;
   Stopper stopper_;
-  bool stop_syncs_ = false;  ///< The journal has what it said; the disk is being asked.
+  std::uint64_t stop_syncs_ = 0;  ///< The journal has what this waits for; the disk is being asked.
   std::map<Uuid, std::vector<format::RingPosition>> recovered_;
+  /// Processes that an agent before us recorded and that have not been handed over yet.
+  std::set<Uuid> expected_;
   std::vector<std::unique_ptr<Producer>> producers_;
   std::vector<Uuid> releases_;  ///< Not yet told to the supervisor.
   /// The supervisor hands them to no agent any more: the next batch drops their positions.
@@ -192,6 +204,7 @@ class Agent {
 
   std::uint32_t attempt_ = 1;
   bool attempt_known_ = false;
+  std::int64_t attempt_known_ns_ = 0;
   bool attempt_ended_ = false;  ///< The end is in the outbox or the journal.
   UniqueFd training_;           ///< pidfd of CMD.
   bool training_sure_ = false;  ///< Of CMD indeed, and of no later process with its number.
@@ -228,14 +241,21 @@ bool Agent::Marked(const Uuid& uuid, std::uint16_t ring, std::uint64_t at_least)
   });
 }
 
-StopMark Agent::StopMarkOf(const Uuid& uuid) const {
-  std::uint64_t mark = 0;
-  if (const auto found = recovered_.find(uuid); found != recovered_.end()) {
-    for (const format::RingPosition& position : found->second) {
-      if (position.ring == kStopMarkRing) mark = std::max(mark, position.position);
-    }
+std::uint64_t Agent::Recovered(const Uuid& name, std::uint16_t ring) const {
+  const auto found = recovered_.find(name);
+  if (found == recovered_.end()) return 0;
+  for (const format::RingPosition& position : found->second) {
+    if (position.ring == ring) return position.position;
   }
-  return static_cast<StopMark>(std::min(mark, static_cast<std::uint64_t>(StopMark::kKilled)));
+  return 0;
+}
+
+/// An agent before us knew some of them: without these a stop would be decided on those that have
+/// come by chance.
+bool Agent::KnowsWhom() const {
+  if (end_run_) return true;  // All are handed over before that.
+  if (!attempt_known_) return false;
+  return expected_.empty() || Now() - attempt_known_ns_ > kHandOverPatienceNs;
 }
 
 std::vector<Stopper::Target> Agent::StopTargets() const {
@@ -409,6 +429,7 @@ void Agent::RemoveSocket() {
 
 void Agent::Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds) {
   const Uuid uuid = UuidOf(message.uuid);
+  expected_.erase(uuid);
   const auto known = [&](const auto& producer) { return producer->uuid() == uuid; };
   if (std::any_of(producers_.begin(), producers_.end(), known)) return;
   // A process that has no descriptor left is given those that fit: the rest is lost on the way.
@@ -453,6 +474,7 @@ void Agent::StartAttempt(std::uint32_t attempt, std::int32_t pid, std::int64_t t
                          UniqueFd pidfd) {
   attempt_ = attempt;
   attempt_known_ = true;
+  attempt_known_ns_ = Now();
   training_sure_ = pidfd.valid();
   training_ = training_sure_ ? std::move(pidfd) : OpenPidfd(pid);
   // By its number it may be another process, unless the number is still the one's that we know.
@@ -730,14 +752,14 @@ bool Agent::Tick(bool ledger) {
   if (journalled) outbox_.Sent();
   const bool all_said = journalled && outbox_.empty();
   Settle(journalled, &in_batch);
-  // Nobody is signalled before the disk says so too. Nothing new is announced meanwhile.
-  if (all_said && stopper_.pending() && !stop_syncs_) {
+  if (journalled) stopper_.Drained();
+  // Nobody is signalled before the disk says so too. Nothing new is decided meanwhile.
+  if (all_said && stopper_.waits_for() != 0 && stop_syncs_ == 0) {
     writer_->Sync();
-    stop_syncs_ = true;
+    stop_syncs_ = stopper_.waits_for();
   }
-  if (stop_syncs_ && writer_->Synced()) {
-    stop_syncs_ = false;
-    stopper_.Journalled(StopTargets());
+  if (stop_syncs_ != 0 && writer_->Synced()) {
+    stopper_.Journalled(std::exchange(stop_syncs_, 0), StopTargets(), RunNow(), &outbox_);
   }
   if (!journalled) return false;
   released_.clear();
@@ -745,8 +767,8 @@ bool Agent::Tick(bool ledger) {
   metrics_.clear();
   // No row is left that has its texts there.
   if (pool_->bytes() > kMaxPoolBytes) pool_ = std::make_unique<StringPool>();
-  busy_ = busy || records > kManyRecords || stop_syncs_ || stopper_.pending() ||
-          capture_->waits() || look_back_.waits() || raw_.waits();
+  busy_ = busy || records > kManyRecords || stop_syncs_ != 0 || stopper_.waits_for() != 0 ||
+          !outbox_.empty() || capture_->waits() || look_back_.waits() || raw_.waits();
   if (was_refused) SendStatus();
   Release();
   return true;
@@ -791,6 +813,8 @@ void Agent::SendStatus() {
 
 bool Agent::Finished() {
   if (end_run_) {
+    // Also those that outlive the command get the SIGKILL that was asked for.
+    if (stopper_.owes_kill()) return false;
     return producers_.empty() || Now() - end_at_ns_ > kStragglerPatienceNs;
   }
   if (!orphan_) return false;
@@ -822,6 +846,7 @@ Status Agent::Prepare() {
   capture.stop = [this](const store::Request& request, std::int64_t now_ns, Outbox* outbox) {
     return stopper_.Take(request, now_ns, outbox);
   };
+  capture.stop_answered = [this](const store::Request& request) { stopper_.Recall(request); };
   capture.look_back = [this](const store::Request& request, std::int64_t now_ns, Outbox* outbox) {
     return look_back_.Ask(request, now_ns, outbox);
   };
@@ -850,8 +875,7 @@ Status Agent::Run() {
     capture_->Poll(RunNow(), &outbox_);
     look_back_.Poll(RunNow(), &outbox_);
     SetDetail();
-    // Not before the supervisor has said whom there is to stop.
-    if (attempt_known_) stopper_.Poll(StopTargets(), RunNow(), &outbox_);
+    if (KnowsWhom()) stopper_.Poll(StopTargets(), RunNow(), &outbox_);
     const bool ledger = Now() >= next_ledger;
     if (ledger) {
       next_ledger = Now() + kLedgerPeriodNs;
@@ -891,7 +915,8 @@ void Agent::CloseValues() {
 Status Agent::Close() {
   Sample();
   CheckLives();
-  stopper_.Close(StopTargets(), RunNow(), &outbox_);
+  // Else it stays unanswered, which says that nobody knows.
+  if (KnowsWhom()) stopper_.Close(StopTargets(), RunNow(), &outbox_);
   look_back_.End();
   CloseValues();
   PendingEvent event;

@@ -252,6 +252,7 @@ void Capture::Take(const store::Request& request, std::int64_t now_ns, Outbox* o
   if (answered_(request.id)) {
     // A predecessor has said so; what it took over holds on.
     if (earlier) return;
+    if (request.kind == "stop" && options_.stop_answered) options_.stop_answered(request);
     std::string ignored;
     [[maybe_unused]] const Status refused_then_and_now =
         request.kind == "plan"      ? Edit(request.body, request.time_ns)

@@ -34,6 +34,8 @@ struct CaptureOptions {
   std::int64_t attempt_start_ns = 0;  ///< Unix time: what was asked before is of earlier attempts.
   /// Takes a request of kind "stop" and answers it in time; not ok: it is refused. May be null.
   std::function<Status(const store::Request&, std::int64_t now_ns, Outbox*)> stop;
+  /// Is told of one of this attempt that an agent before has answered. May be null.
+  std::function<void(const store::Request&)> stop_answered;
   /// The same of kind "lookback".
   std::function<Status(const store::Request&, std::int64_t now_ns, Outbox*)> look_back;
 };

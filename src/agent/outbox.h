@@ -20,7 +20,7 @@ inline constexpr std::uint16_t kProcessMarkRing = 0xffff;  ///< Of a producer: 1
 inline constexpr std::uint16_t kAttemptMarkRing = 0xfffe;  ///< Of producer 0: attempt × 2, end + 1.
 inline constexpr std::uint16_t kDisabledMarkRing = 0xfffd;  ///< Of a producer: 1 probe.disabled.
 // 0xfffc is format::kReleasedRing.
-// 0xfff7 is kStopMarkRing (agent/stopper.h).
+// 0xfff3, 0xfff4, 0xfff5 and 0xfff7 are of stops (agent/stopper.h).
 /// Of producer 0: 1 while less is taken than planned, as the newest event `governor` says.
 inline constexpr std::uint16_t kThinnedMarkRing = 0xfff6;
 inline constexpr std::uint16_t kLeftMarkRing = 0xfff8;     ///< Of a producer: 1 producer.left.

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,6 +18,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/utf8.h"
 
 namespace telltale::agent {
 namespace {
@@ -24,10 +27,31 @@ using nlohmann::ordered_json;
 
 /// After SIGKILL; a process in uninterruptible sleep may take longer, and is then named.
 constexpr std::int64_t kKillPatienceNs = 5'000'000'000;
+/// So long a stop waits for the journal to have what the processes say, and that a signal is about
+/// to be sent.
+constexpr std::int64_t kJournalPatienceNs = 5'000'000'000;
 constexpr double kMaxSeconds = 86'400;
+/// Answers to requests that this agent has not seen: a process may find a request before us.
+constexpr std::size_t kMaxEarly = 256;
+/// Those that have ended beyond it are forgotten: a launcher may start others for a day.
+constexpr std::size_t kMaxProcesses = 2048;
+/// That one event lists, and that its message names.
+constexpr std::size_t kMostListed = 512;
+constexpr std::size_t kMaxNamed = 8;
+constexpr std::size_t kMaxTextBytes = 1000;
+
+/// Whose names keep the times of a request.
+constexpr Stopper::Uuid kTermClock = {'S', 'I', 'G', 'T', 'E', 'R', 'M'};
+constexpr Stopper::Uuid kKillClock = {'S', 'I', 'G', 'K', 'I', 'L', 'L'};
 
 int SendSignal(int pidfd, int signal) {
   return ::syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) == 0 ? 0 : errno;
+}
+
+const char* NameOfSignal(int signal) { return signal == SIGKILL ? "SIGKILL" : "SIGTERM"; }
+
+std::string Processes(std::size_t count) {
+  return fmt::format("{} {}", count, count == 1 ? "process" : "processes");
 }
 
 /// A number of seconds of the body as ns; none where it is no sensible one.
@@ -40,76 +64,242 @@ std::optional<std::int64_t> Seconds(const ordered_json& body, const char* key, d
   return static_cast<std::int64_t>(seconds * 1e9);
 }
 
+std::string Cut(std::string_view text) {
+  return std::string(text.substr(0, ValidUtf8Prefix(text.substr(0, kMaxTextBytes))));
+}
+
 std::string Text(const ordered_json& body, const char* key) {
   const auto found = body.find(key);
-  return found != body.end() && found->is_string() ? found->get<std::string>() : std::string();
+  return found != body.end() && found->is_string() ? Cut(found->get_ref<const std::string&>())
+                                                   : std::string();
 }
 
 /// Of a stop.ready: what a telltale.trial says.
-bool IsOfTrial(std::string_view data) {
-  const ordered_json json = ParseOrderedJson(data);
-  if (!json.is_object()) return false;
-  const auto found = json.find("trial");
-  return found != json.end() && found->is_boolean() && found->get<bool>();
+bool IsOfTrial(const ordered_json& data) {
+  if (!data.is_object()) return false;
+  const auto found = data.find("trial");
+  return found != data.end() && found->is_boolean() && found->get<bool>();
+}
+
+/// What a mark of the ring kStopReadyRing says. Agents that kept the signals of a process there too
+/// wrote 1 ready, 2 saved, 3 goes on; their 4 and 5, SIGTERM and SIGKILL, say nothing of it.
+std::uint8_t ReadyOf(std::uint64_t position) {
+  switch (position) {
+    case 1:
+    case 2:
+      return static_cast<std::uint8_t>(StopReady::kSaves);
+    case 3:
+    case 6:
+      return static_cast<std::uint8_t>(StopReady::kTrial);
+    case 7:
+      return static_cast<std::uint8_t>(StopReady::kBoth);
+    default:
+      return 0;
+  }
+}
+
+bool ReadyForTrial(std::uint8_t ready) {
+  return (ready & static_cast<std::uint8_t>(StopReady::kTrial)) != 0;
+}
+
+Delivery DeliveryOf(std::uint64_t bits) {
+  return static_cast<Delivery>(
+      std::min(bits & 0xfU, static_cast<std::uint64_t>(Delivery::kFailed)));
+}
+
+std::uint64_t PositionOfSignals(Delivery term, Delivery kill) {
+  return static_cast<std::uint64_t>(term) | static_cast<std::uint64_t>(kill) << 4U;
+}
+
+/// In an account.
+const char* Word(Delivery delivery) {
+  switch (delivery) {
+    case Delivery::kNone:
+      return "none";
+    case Delivery::kBegun:
+      return "unknown";
+    case Delivery::kSent:
+      return "sent";
+    case Delivery::kHadEnded:
+      return "had ended";
+    case Delivery::kFailed:
+      return "failed";
+  }
+  return "none";
+}
+
+const char* Word(StopAnswer answer) {
+  switch (answer) {
+    case StopAnswer::kNone:
+      return "none";
+    case StopAnswer::kSaved:
+      return "saved";
+    case StopAnswer::kFailed:
+      return "failed";
+    case StopAnswer::kKept:
+      return "kept";
+  }
+  return "none";
+}
+
+ordered_json ReasonOf(const std::string& id, const std::string& who, const std::string& why,
+                      const std::string& rule, const std::string& incident) {
+  return {{"request", id}, {"who", who}, {"why", why}, {"rule", rule}, {"incident", incident}};
 }
 
 }  // namespace
 
-Stopper::Stopper(MarkOf mark_of, Signal signal)
-    : mark_of_(std::move(mark_of)), signal_(signal ? std::move(signal) : Signal(&SendSignal)) {}
-
-StopMark Stopper::Mark(const Uuid& uuid) {
-  const auto found = marks_.find(uuid);
-  if (found != marks_.end()) return found->second;
-  return marks_.emplace(uuid, mark_of_(uuid)).first->second;
+Stopper::Uuid Stopper::NameOf(const store::RequestId& request, const Uuid& process) {
+  std::array<std::uint8_t, 32> both{};
+  std::copy(request.begin(), request.end(), both.begin());
+  std::copy(process.begin(), process.end(), both.begin() + 16);
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits(both.data(), both.size()));
+  Uuid name{};
+  static_assert(sizeof canonical.digest == sizeof name);
+  std::memcpy(name.data(), canonical.digest, sizeof name);
+  return name;
 }
 
-void Stopper::Raise(const Uuid& uuid, StopMark mark) {
-  if (mark > Mark(uuid)) marks_[uuid] = mark;
+Stopper::Stopper(PositionOf position_of, Signal signal)
+    : position_of_(std::move(position_of)),
+      signal_(signal ? std::move(signal) : Signal(&SendSignal)) {}
+
+/// What it has said, also in the batch that is being written.
+std::uint8_t Stopper::Ready(const Uuid& uuid) {
+  const auto offered = offered_ready_.find(uuid);
+  if (offered != offered_ready_.end()) return offered->second;
+  const auto found = ready_.find(uuid);
+  if (found != ready_.end()) return found->second;
+  return ready_.emplace(uuid, ReadyOf(position_of_(uuid, kStopReadyRing))).first->second;
 }
 
-Stopper::Uuid Stopper::Name(const Target& target) const {
-  return target.uuid == Uuid{} && stop_ ? stop_->id : target.uuid;
+/// What the journal has of it, or is about to have.
+StopAnswer Stopper::AnswerTo(const store::RequestId& request, const Uuid& uuid) const {
+  StopAnswer newest = StopAnswer::kNone;
+  for (const std::vector<Answer>* answers : {&early_, &offered_}) {
+    for (const Answer& each : *answers) {
+      if (each.request == request && each.uuid == uuid) newest = std::max(newest, each.answer);
+    }
+  }
+  if (!stop_ || stop_->id != request) return newest;
+  const auto found = stop_->processes.find(uuid);
+  return found != stop_->processes.end() ? std::max(newest, found->second.answer) : newest;
+}
+
+Stopper::Process& Stopper::Load(const Uuid& uuid) {
+  const auto [at, fresh] = stop_->processes.try_emplace(uuid);
+  Process& process = at->second;
+  if (!fresh) return process;
+  process.root = uuid == Uuid{};
+  const Uuid name = NameOf(stop_->id, uuid);
+  const std::uint64_t answer = position_of_(name, kStopAnswerRing);
+  process.answer =
+      static_cast<StopAnswer>(std::min(answer, static_cast<std::uint64_t>(StopAnswer::kKept)));
+  for (const Answer& early : early_) {
+    if (early.request == stop_->id && early.uuid == uuid) {
+      process.answer = std::max(process.answer, early.answer);
+    }
+  }
+  const std::uint64_t signals = position_of_(name, kStopSignalRing);
+  process.term = DeliveryOf(signals);
+  process.kill = DeliveryOf(signals >> 4U);
+  return process;
 }
 
 void Stopper::Offer(const format::Rows& rows, const Uuid& uuid,
                     std::vector<format::RingPosition>* marks) {
   for (const format::EventRow& row : rows.events) {
-    StopMark mark = StopMark::kNone;
+    if (!row.kind.starts_with("stop.")) continue;
     if (row.kind == "stop.ready") {
-      mark = StopMark::kReady;
-    } else if (row.kind == "stop.saved" || row.kind == "stop.failed") {
-      mark = StopMark::kSaved;
+      const std::uint8_t before = Ready(uuid);
+      const StopReady more =
+          IsOfTrial(ParseOrderedJson(row.data)) ? StopReady::kTrial : StopReady::kSaves;
+      const auto ready = static_cast<std::uint8_t>(before | static_cast<std::uint8_t>(more));
+      if (ready == before) continue;
+      offered_ready_[uuid] = ready;
+      marks->push_back({uuid, kStopReadyRing, ready});
+      continue;
+    }
+    Answer answer;
+    answer.uuid = uuid;
+    if (row.kind == "stop.saved") {
+      answer.answer = StopAnswer::kSaved;
+    } else if (row.kind == "stop.failed") {
+      answer.answer = StopAnswer::kFailed;
     } else if (row.kind == "stop.kept") {
-      mark = StopMark::kKept;
+      answer.answer = StopAnswer::kKept;
     } else {
       continue;
     }
-    if (mark == StopMark::kReady && IsOfTrial(row.data)) trials_.insert(uuid);
-    // A mark counts up: one that was signalled stays so. But after a trial the next one may begin,
-    // which this stop is not meant for.
-    const bool again = mark == StopMark::kReady && Mark(uuid) == StopMark::kKept && !stop_;
-    if (mark <= Mark(uuid) && !again) continue;
-    offered_.push_back({uuid, mark});
-    marks->push_back({uuid, kStopMarkRing, static_cast<std::uint64_t>(mark)});
+    const ordered_json data = ParseOrderedJson(row.data);
+    const auto request = data.is_object() ? data.find("request") : data.end();
+    if (request != data.end() && request->is_string()) {
+      const auto id = store::RequestIdOf(request->get_ref<const std::string&>());
+      if (!id) continue;
+      answer.request = *id;
+    } else if (stop_) {
+      answer.request = stop_->id;
+    } else {
+      continue;
+    }
+    if (stop_ && answer.request == stop_->id) {
+      // Too late: it is being signalled.
+      const Process& process = Load(uuid);
+      const bool late = process.term != Delivery::kNone || process.kill != Delivery::kNone;
+      if (answer.answer == StopAnswer::kKept && late) continue;
+    } else if (answered_.contains(answer.request) || early_.size() + offered_.size() >= kMaxEarly) {
+      continue;
+    }
+    if (answer.answer <= AnswerTo(answer.request, uuid)) continue;
+    offered_.push_back(answer);
+    marks->push_back(
+        {NameOf(answer.request, uuid), kStopAnswerRing, static_cast<std::uint64_t>(answer.answer)});
   }
+}
+
+void Stopper::See(const Answer& answer) {
+  if (!stop_ || answer.request != stop_->id) {
+    early_.push_back(answer);
+    return;
+  }
+  Process& process = Load(answer.uuid);
+  process.answer = std::max(process.answer, answer.answer);
 }
 
 void Stopper::Settle(bool taken) {
   if (taken) {
-    for (const Answer& answer : offered_) marks_[answer.uuid] = answer.mark;
+    for (const auto& [uuid, ready] : offered_ready_) ready_[uuid] = ready;
+    for (const Answer& answer : offered_) See(answer);
   }
+  offered_ready_.clear();
   offered_.clear();
 }
 
+void Stopper::Drained() {
+  if (stop_) stop_->drained = true;
+}
+
 Status Stopper::Take(const store::Request& request, std::int64_t now_ns, Outbox* outbox) {
+  Status status = Begin(request, now_ns, outbox);
+  if (!status.ok()) Forget(request.id);
+  return status;
+}
+
+/// It is answered: what processes say to it means nothing any more.
+void Stopper::Forget(const store::RequestId& request) {
+  answered_.insert(request);
+  std::erase_if(early_, [&](const Answer& answer) { return answer.request == request; });
+}
+
+Status Stopper::Begin(const store::Request& request, std::int64_t now_ns, Outbox* outbox) {
   if (stop_) {
     return {Code::kRunning, fmt::format("the training is being stopped already, by request {}",
                                         store::Hex(stop_->id))};
   }
   Stop stop;
   stop.id = request.id;
-  stop.who = request.who;
+  stop.who = Cut(request.who);
   try {
     const ordered_json body = ParseOrderedJson(request.body);
     if (!body.is_object()) return {Code::kUsage, "the request holds no JSON object"};
@@ -135,172 +325,361 @@ Status Stopper::Take(const store::Request& request, std::int64_t now_ns, Outbox*
   } catch (const std::exception& error) {
     return {Code::kUsage, fmt::format("the request cannot be read: {}", JsonTrouble(error))};
   }
-  stop.begun_ns = now_ns;
-  // Of an agent before us: whom it has signalled their marks say.
-  if (Mark(stop.id) >= StopMark::kTermed) stop.termed_ns = now_ns;
-  if (Mark(stop.id) >= StopMark::kKilled) stop.killed_ns = now_ns;
+  // An agent before us may have begun it: its times go on.
+  const auto clock = [&](const Uuid& name) {
+    const std::uint64_t then = position_of_(name, kStopClockRing);
+    return then == 0 ? 0 : std::min(now_ns, static_cast<std::int64_t>(then & (~0ULL >> 1U)));
+  };
+  stop.begun_ns = clock(stop.id);
+  stop.term_ns = clock(NameOf(stop.id, kTermClock));
+  stop.kill_ns = clock(NameOf(stop.id, kKillClock));
+  stop.term_sent = stop.term_ns != 0;
+  stop.taken_ns = now_ns;
+  const bool again = stop.begun_ns != 0;
+  if (!again) stop.begun_ns = now_ns;
   PendingEvent event;
   event.time_ns = now_ns;
   event.kind = "stop.begun";
   event.severity = "medium";
   event.subject = "run";
-  event.message = fmt::format("{} stops the training: {}", stop.who,
-                              stop.why.empty() ? "it does not say why" : stop.why);
+  event.message = again ? fmt::format("another agent goes on with the stop of {}", stop.who)
+                        : fmt::format("{} stops the training", stop.who);
+  event.message += ": " + (stop.why.empty() ? std::string("it does not say why") : stop.why);
   event.data = JsonText(ordered_json{{"id", store::Hex(stop.id)},
                                      {"who", stop.who},
                                      {"why", stop.why},
                                      {"rule", stop.rule},
                                      {"incident", stop.incident},
-                                     {"again", stop.termed_ns != 0}});
+                                     {"again", again}});
+  if (!again) {
+    event.marks = {{stop.id, kStopClockRing, static_cast<std::uint64_t>(stop.begun_ns)}};
+  }
+  reason_ = JsonText(ReasonOf(store::Hex(stop.id), stop.who, stop.why, stop.rule, stop.incident));
   stop_ = std::move(stop);
-  reason_ = JsonText(ordered_json{{"request", store::Hex(stop_->id)},
-                                  {"who", stop_->who},
-                                  {"why", stop_->why},
-                                  {"rule", stop_->rule},
-                                  {"incident", stop_->incident}});
-  failures_.clear();
   outbox->Add(std::move(event));
   return {};
 }
 
-/// Whether some process is still saving.
-bool Stopper::Waits(const std::vector<Target>& targets, std::int64_t now_ns) {
-  if (now_ns - stop_->begun_ns >= stop_->checkpoint_ns) return false;
-  return std::any_of(targets.begin(), targets.end(), [&](const Target& target) {
-    if (target.ended || target.uuid == Uuid{}) return false;
-    // A trial is given up also where nothing is to be saved.
-    return Mark(target.uuid) == StopMark::kReady &&
-           (stop_->checkpoint || trials_.contains(target.uuid));
+void Stopper::Recall(const store::Request& request) {
+  Forget(request.id);
+  if (stop_ || position_of_(request.id, kStopSignalRing) == 0) return;
+  const ordered_json body = ParseOrderedJson(request.body);
+  if (!body.is_object()) return;
+  reason_ = JsonText(ReasonOf(store::Hex(request.id), Cut(request.who), Text(body, "why"),
+                              Text(body, "rule"), Text(body, "incident")));
+}
+
+/// Takes over who there is, and who has gone since.
+void Stopper::Refresh(const std::vector<Target>& targets) {
+  std::map<Uuid, Process>& processes = stop_->processes;
+  // The root may have got a channel: it goes on under its uuid, with what it has had.
+  if (const auto root = processes.find(Uuid{}); root != processes.end() && !root->second.ended) {
+    const auto now = std::find_if(targets.begin(), targets.end(), [&](const Target& target) {
+      return target.pid == root->second.pid;
+    });
+    if (now != targets.end() && now->uuid != Uuid{}) {
+      Process& process = Load(now->uuid);
+      process.term = std::max(process.term, root->second.term);
+      process.kill = std::max(process.kill, root->second.kill);
+      for (ToSend& each : to_send_) {
+        if (each.uuid == Uuid{}) each.uuid = now->uuid;
+      }
+      processes.erase(root);
+    }
+  }
+  for (auto& [uuid, process] : processes) process.ended = true;
+  for (const Target& target : targets) {
+    // A root that had a channel is listed without it once all of that is read.
+    if (target.ended && target.uuid == Uuid{} && !processes.contains(target.uuid) &&
+        std::any_of(processes.begin(), processes.end(),
+                    [&](const auto& each) { return each.second.pid == target.pid; })) {
+      continue;
+    }
+    Process& process = Load(target.uuid);
+    process.pid = target.pid;
+    process.rank = target.rank;
+    process.ended = target.ended;
+  }
+  if (processes.size() <= kMaxProcesses) return;
+  std::erase_if(processes, [&](const auto& each) {
+    return each.second.ended &&
+           std::none_of(targets.begin(), targets.end(),
+                        [&](const Target& target) { return target.uuid == each.first; });
   });
 }
 
-/// Whether every process that lives has given up a trial only: who began them then goes on too.
-bool Stopper::OnlyTrials(const std::vector<Target>& targets) {
-  bool trainers = false;
-  for (const Target& target : targets) {
-    if (target.ended || target.uuid == Uuid{}) continue;
-    if (Mark(target.uuid) != StopMark::kKept) return false;
-    trainers = true;
-  }
-  return trainers;
+/// Whether some process is still saving.
+bool Stopper::Waits(std::int64_t now_ns) {
+  if (now_ns - stop_->begun_ns >= stop_->checkpoint_ns) return false;
+  return std::any_of(stop_->processes.begin(), stop_->processes.end(), [&](const auto& each) {
+    const auto& [uuid, process] = each;
+    if (process.ended || process.root || process.answer != StopAnswer::kNone) return false;
+    const std::uint8_t ready = Ready(uuid);
+    // A trial is given up also where nothing is to be saved.
+    return ready != 0 && (stop_->checkpoint || ReadyForTrial(ready));
+  });
 }
 
-void Stopper::Announce(const std::vector<Target>& targets, StopMark mark, std::int64_t now_ns,
-                       Outbox* outbox) {
-  const bool kill = mark == StopMark::kKilled;
-  const bool spare_root = OnlyTrials(targets);
-  PendingEvent event;
-  ordered_json pids = ordered_json::array();
-  for (const Target& target : targets) {
-    const Uuid name = Name(target);
-    const bool root = target.uuid == Uuid{};
-    if (target.ended || Mark(name) >= mark || (root && spare_root)) continue;
-    if (Mark(name) == StopMark::kKept) continue;
-    Raise(name, mark);
-    event.marks.push_back({name, kStopMarkRing, static_cast<std::uint64_t>(mark)});
-    to_send_.push_back({target.uuid, kill ? SIGKILL : SIGTERM});
-    pids.push_back({{"pid", target.pid}, {"rank", target.rank}, {"root", root}});
+/// Whether every process has given up a trial only: who began them then goes on too, also where the
+/// process of a trial has ended since.
+bool Stopper::OnlyTrials() const {
+  bool trials = false;
+  for (const auto& [uuid, process] : stop_->processes) {
+    // One without a pid is no trainer: a worker that has answered.
+    if (process.root || process.pid == 0) continue;
+    if (process.answer == StopAnswer::kKept) {
+      trials = true;
+    } else if (!process.ended) {
+      return false;
+    }
   }
-  if (pids.empty()) return;
+  return trials;
+}
+
+bool Stopper::Spared(const Process& process, bool only_trials) const {
+  if (process.ended || process.answer == StopAnswer::kKept) return true;
+  return process.root && only_trials && process.term == Delivery::kNone;
+}
+
+bool Stopper::owes_kill() const {
+  if (!stop_ || !stop_->kill) return false;
+  const bool only_trials = OnlyTrials();
+  return std::any_of(stop_->processes.begin(), stop_->processes.end(),
+                     [&](const auto& each) { return !Spared(each.second, only_trials); });
+}
+
+void Stopper::Decide(int signal, std::int64_t now_ns, Outbox* outbox) {
+  const bool kill = signal == SIGKILL;
+  const bool only_trials = OnlyTrials();
+  PendingEvent event;
+  ordered_json listed = ordered_json::array();
+  std::size_t count = 0;
+  for (auto& [uuid, process] : stop_->processes) {
+    if (Spared(process, only_trials)) continue;
+    Delivery& delivery = kill ? process.kill : process.term;
+    if (delivery > Delivery::kBegun) continue;
+    // Of an agent before us, which has not come to say what became of it.
+    const bool again = delivery == Delivery::kBegun;
+    to_send_.push_back({uuid, again});
+    if (again) continue;
+    delivery = Delivery::kBegun;
+    event.marks.push_back(
+        {NameOf(stop_->id, uuid), kStopSignalRing, PositionOfSignals(process.term, process.kill)});
+    if (++count <= kMostListed) {
+      listed.push_back({{"pid", process.pid}, {"rank", process.rank}, {"root", process.root}});
+    }
+  }
+  if (to_send_.empty()) return;
+  ++round_;
+  sending_ = signal;
+  decided_ns_ = now_ns;
+  if (count == 0) return;
+  event.marks.push_back({NameOf(stop_->id, kill ? kKillClock : kTermClock), kStopClockRing,
+                         static_cast<std::uint64_t>(kill ? stop_->kill_ns : stop_->term_ns)});
+  event.time_ns = now_ns;
+  event.kind = "stop.decided";
+  event.subject = "run";
+  event.message =
+      fmt::format("{} is about to be sent to {}", NameOfSignal(signal), Processes(count));
+  event.data = JsonText(ordered_json{
+      {"id", store::Hex(stop_->id)}, {"signal", signal}, {"processes", std::move(listed)}});
+  outbox->Add(std::move(event));
+}
+
+Delivery Stopper::SendOne(const Target* target, std::string* why) const {
+  if (target == nullptr || target->ended) return Delivery::kHadEnded;
+  if (target->pidfd < 0) {
+    *why = "the number alone does not say whose it is";
+    return Delivery::kFailed;
+  }
+  const int error = signal_(target->pidfd, sending_);
+  if (error == 0) return Delivery::kSent;
+  if (error == ESRCH) return Delivery::kHadEnded;
+  *why = std::strerror(error);
+  return Delivery::kFailed;
+}
+
+void Stopper::Send(const std::vector<Target>& targets, std::int64_t now_ns, Outbox* outbox) {
+  Refresh(targets);
+  const bool kill = sending_ == SIGKILL;
+  PendingEvent event;
+  ordered_json listed = ordered_json::array();
+  std::size_t sent = 0, sent_again = 0, had_ended = 0, failed = 0;
+  bool any_again = false;
+  for (const ToSend& each : std::exchange(to_send_, {})) {
+    Process& process = Load(each.uuid);
+    const auto target = std::find_if(targets.begin(), targets.end(),
+                                     [&](const Target& one) { return one.uuid == each.uuid; });
+    std::string why;
+    const Delivery delivery = SendOne(target == targets.end() ? nullptr : &*target, &why);
+    (kill ? process.kill : process.term) = delivery;
+    event.marks.push_back({NameOf(stop_->id, each.uuid), kStopSignalRing,
+                           PositionOfSignals(process.term, process.kill)});
+    any_again = any_again || each.again;
+    sent += delivery == Delivery::kSent ? 1 : 0;
+    sent_again += delivery == Delivery::kSent && each.again ? 1 : 0;
+    had_ended += delivery == Delivery::kHadEnded ? 1 : 0;
+    if (delivery == Delivery::kFailed) {
+      ++failed;
+      if (stop_->failures.size() < kMostListed) {
+        stop_->failures.push_back(
+            fmt::format("pid {}: {} not sent: {}", process.pid, NameOfSignal(sending_), why));
+      }
+    }
+    if (listed.size() >= kMostListed) continue;
+    ordered_json one = {{"pid", process.pid},
+                        {"rank", process.rank},
+                        {"root", process.root},
+                        {"outcome", Word(delivery)}};
+    if (!why.empty()) one["why"] = why;
+    if (each.again) one["again"] = true;
+    listed.push_back(std::move(one));
+  }
+  // From here on they have their time. Those that come later have what is left of it.
+  if (kill) {
+    stop_->kill_ns = now_ns;
+  } else if (!stop_->term_sent || any_again) {
+    stop_->term_ns = now_ns;
+    stop_->term_sent = true;
+  }
+  event.marks.push_back({NameOf(stop_->id, kill ? kKillClock : kTermClock), kStopClockRing,
+                         static_cast<std::uint64_t>(kill ? stop_->kill_ns : stop_->term_ns)});
   event.time_ns = now_ns;
   event.kind = "stop.signal";
   event.severity = "medium";
   event.subject = "run";
-  event.message = fmt::format("{} to {} {}", kill ? "SIGKILL" : "SIGTERM", pids.size(),
-                              pids.size() == 1 ? "process" : "processes");
-  event.data = JsonText(ordered_json{{"id", store::Hex(stop_->id)},
-                                     {"signal", kill ? SIGKILL : SIGTERM},
-                                     {"processes", std::move(pids)}});
+  event.message = fmt::format("{} was sent to {}", NameOfSignal(sending_), Processes(sent));
+  if (sent_again > 0) {
+    event.message += fmt::format("; {} of them may have had it by an agent before", sent_again);
+  }
+  if (had_ended > 0) event.message += fmt::format("; {} had ended before", had_ended);
+  if (failed > 0) event.message += fmt::format("; it could not be sent to {}", failed);
+  event.data = JsonText(ordered_json{
+      {"id", store::Hex(stop_->id)}, {"signal", sending_}, {"processes", std::move(listed)}});
   outbox->Add(std::move(event));
 }
 
-void Stopper::Finish(const std::vector<Target>& targets, std::int64_t now_ns, Outbox* outbox) {
+void Stopper::Finish(std::int64_t now_ns, Outbox* outbox) {
+  const bool only_trials = OnlyTrials();
+  PendingEvent event;
   ordered_json left = ordered_json::array();
   ordered_json kept = ordered_json::array();
-  for (const Target& target : targets) {
-    if (target.ended || target.uuid == Uuid{}) continue;
-    (Mark(target.uuid) == StopMark::kKept ? kept : left).push_back(target.pid);
+  ordered_json listed = ordered_json::array();
+  std::string names;
+  std::size_t going_on = 0;
+  bool any_sent = false;
+  // Those that live on first: a list that is cut then lacks some that have ended.
+  for (const bool ended : {false, true}) {
+    for (const auto& [uuid, process] : stop_->processes) {
+      if (process.ended != ended || process.pid == 0) continue;
+      any_sent = any_sent || process.term == Delivery::kSent || process.kill == Delivery::kSent;
+      event.marks.push_back({NameOf(stop_->id, uuid), format::kReleasedRing, 0});
+      const bool spared = Spared(process, only_trials);
+      const char* state = ended ? "ended" : spared ? "kept" : "left";
+      if (!ended && spared) {
+        ++going_on;
+        if (!process.root) kept.push_back(process.pid);
+      } else if (!ended) {
+        left.push_back(process.pid);
+        if (left.size() <= kMaxNamed) {
+          names += names.empty() ? ": " : ", ";
+          names += process.root ? fmt::format("the command (pid {})", process.pid)
+                                : fmt::format("rank {} (pid {})", process.rank, process.pid);
+        }
+      }
+      if (listed.size() >= kMostListed) continue;
+      ordered_json one = {{"pid", process.pid},
+                          {"rank", process.rank},
+                          {"root", process.root},
+                          {"state", state},
+                          {"answer", Word(process.answer)},
+                          {"sigterm", Word(process.term)},
+                          {"sigkill", Word(process.kill)}};
+      listed.push_back(std::move(one));
+    }
   }
-  PendingEvent event;
+  if (left.size() > kMaxNamed) names += fmt::format(" and {} more", left.size() - kMaxNamed);
   event.time_ns = now_ns;
   event.kind = "request.done";
   event.subject = "run";
-  if (!left.empty() || !failures_.empty()) {
+  if (!left.empty()) {
     event.severity = "medium";
-    event.message =
-        fmt::format("the training is not stopped: {} of its processes here live on", left.size());
-  } else if (!kept.empty()) {
-    event.message = fmt::format("the trial is given up; {} {} on", kept.size(),
-                                kept.size() == 1 ? "process goes" : "processes go");
+    event.message = fmt::format("the training is not stopped: {} of its processes here {} on{}",
+                                left.size(), left.size() == 1 ? "lives" : "live", names);
+    // What was not signalled does not end for this request.
+    if (!any_sent) reason_.clear();
+  } else if (going_on > 0) {
+    event.message = fmt::format("the trial is given up; {} {} on", going_on,
+                                going_on == 1 ? "process goes" : "processes go");
     reason_.clear();
   } else {
-    event.message = "the training is stopped here";
+    event.message = any_sent ? "the training is stopped here" : "the training has ended here";
   }
   event.data = JsonText(ordered_json{{"id", store::Hex(stop_->id)},
                                      {"who", stop_->who},
-                                     {"stopped", left.empty() && kept.empty()},
+                                     {"stopped", left.empty() && going_on == 0},
                                      {"left", std::move(left)},
                                      {"kept", std::move(kept)},
-                                     {"failures", failures_}});
-  event.marks = {{stop_->id, kRequestMarkRing, 1}};
+                                     {"failures", stop_->failures},
+                                     {"processes", std::move(listed)}});
+  event.marks.push_back({NameOf(stop_->id, kTermClock), format::kReleasedRing, 0});
+  event.marks.push_back({NameOf(stop_->id, kKillClock), format::kReleasedRing, 0});
+  event.marks.push_back({stop_->id, kRequestMarkRing, 1});
+  if (!reason_.empty()) event.marks.push_back({stop_->id, kStopSignalRing, 1});
   outbox->Add(std::move(event));
+  Forget(stop_->id);
   stop_.reset();
   to_send_.clear();
 }
 
 void Stopper::Close(const std::vector<Target>& targets, std::int64_t now_ns, Outbox* outbox) {
-  if (stop_) Finish(targets, now_ns, outbox);
+  if (!stop_) return;
+  // Decided is decided: nobody comes after us.
+  if (!to_send_.empty()) Send(targets, now_ns, outbox);
+  Refresh(targets);
+  Finish(now_ns, outbox);
 }
 
 void Stopper::Poll(const std::vector<Target>& targets, std::int64_t now_ns, Outbox* outbox) {
-  // Nothing is said twice of what the journal has not taken yet.
-  if (!stop_ || !stop_->begun || !to_send_.empty()) return;
-  const bool spare_root = OnlyTrials(targets);
-  const bool any = std::any_of(targets.begin(), targets.end(), [&](const Target& target) {
-    if (target.ended || Mark(Name(target)) == StopMark::kKept) return false;
-    return target.uuid != Uuid{} || !spare_root;
-  });
+  if (!stop_) return;
+  Refresh(targets);
+  if (!stop_->drained && now_ns - stop_->taken_ns < kJournalPatienceNs) return;
+  // Nothing more is decided while something waits for the journal.
+  if (!to_send_.empty()) {
+    if (now_ns - decided_ns_ >= kJournalPatienceNs) Send(targets, now_ns, outbox);
+    return;
+  }
+  const bool only_trials = OnlyTrials();
+  const bool any = std::any_of(stop_->processes.begin(), stop_->processes.end(),
+                               [&](const auto& each) { return !Spared(each.second, only_trials); });
   if (!any) {
     // All have ended, or go on by themselves.
-    Finish(targets, now_ns, outbox);
+    Finish(now_ns, outbox);
     return;
   }
-  if (stop_->killed_ns != 0) {
-    if (now_ns - stop_->killed_ns >= kKillPatienceNs) Finish(targets, now_ns, outbox);
+  if (stop_->kill_ns != 0) {
+    Decide(SIGKILL, now_ns, outbox);
+    if (to_send_.empty() && now_ns - stop_->kill_ns >= kKillPatienceNs) Finish(now_ns, outbox);
     return;
   }
-  if (stop_->termed_ns == 0) {
-    if (Waits(targets, now_ns)) return;
-    stop_->termed_ns = now_ns;
+  if (stop_->term_ns == 0) {
+    if (Waits(now_ns)) return;
+    stop_->term_ns = now_ns;
   }
   // Also those that have come since: a launcher may have started them again.
-  Announce(targets, StopMark::kTermed, now_ns, outbox);
-  if (!to_send_.empty() || now_ns - stop_->termed_ns < stop_->grace_ns) return;
+  Decide(SIGTERM, now_ns, outbox);
+  if (!to_send_.empty() || now_ns - stop_->term_ns < stop_->grace_ns) return;
   if (!stop_->kill) {
-    Finish(targets, now_ns, outbox);
+    Finish(now_ns, outbox);
     return;
   }
-  stop_->killed_ns = now_ns;
-  Announce(targets, StopMark::kKilled, now_ns, outbox);
+  stop_->kill_ns = now_ns;
+  Decide(SIGKILL, now_ns, outbox);
 }
 
-void Stopper::Journalled(const std::vector<Target>& targets) {
-  if (stop_) stop_->begun = true;
-  for (const Sent& sent : std::exchange(to_send_, {})) {
-    const auto target = std::find_if(targets.begin(), targets.end(),
-                                     [&](const Target& each) { return each.uuid == sent.uuid; });
-    if (target == targets.end() || target->ended) continue;
-    if (target->pidfd < 0) {
-      failures_.push_back(
-          fmt::format("pid {}: not signalled, since the number alone does not say "
-                      "whose it is",
-                      target->pid));
-      continue;
-    }
-    const int error = signal_(target->pidfd, sent.signal);
-    if (error == 0 || error == ESRCH) continue;
-    failures_.push_back(fmt::format("pid {}: {}", target->pid, std::strerror(error)));
-  }
+void Stopper::Journalled(std::uint64_t number, const std::vector<Target>& targets,
+                         std::int64_t now_ns, Outbox* outbox) {
+  if (stop_ && number == waits_for() && number != 0) Send(targets, now_ns, outbox);
 }
 
 }  // namespace telltale::agent

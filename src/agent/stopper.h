@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Carries a request of kind "stop" out on the processes of this machine: lets them save a
-// checkpoint where they have said that they can, sends each SIGTERM once, waits, sends SIGKILL
-// where that was asked for, and gives an exact account. By pidfd alone, so that a number that the
-// kernel has given to somebody else is never signalled. Each step is in the journal before it is
-// taken: a new agent goes on from there and signals nobody a second time.
+// checkpoint where they have said that they can, sends each SIGTERM, waits, sends SIGKILL where
+// that was asked for, and gives an account of each. By pidfd alone, so that a number that the
+// kernel has given to somebody else is never signalled.
+//
+// What outlives an agent that is killed: the journal has that a signal is about to be sent, then it
+// is sent, then the journal has what became of it. Who finds the first without the last sends it
+// again, so a signal comes at least once, and no sentence is written before it is true. All of it
+// belongs to one request: the next request signals anew.
 //
 // Thread safety: none; the agent's thread.
 #pragma once
@@ -14,6 +18,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "agent/outbox.h"
@@ -23,16 +29,36 @@
 
 namespace telltale::agent {
 
-/// Of a process (under its channel's uuid) and of the training's root (under the request's id): how
-/// far its stop has come.
-inline constexpr std::uint16_t kStopMarkRing = 0xfff7;
-enum class StopMark : std::uint8_t {
+// Marks of stops in the journal (docs/formats/requests.md); each counts up.
+
+/// Under a process's uuid: what it has said that it does before it is stopped. Bits: StopReady.
+inline constexpr std::uint16_t kStopReadyRing = 0xfff7;
+/// Under the name of a request and a process (Stopper::NameOf): its answer, a StopAnswer.
+inline constexpr std::uint16_t kStopAnswerRing = 0xfff5;
+/// Under the same name: how far its signals are, a Delivery of SIGTERM in the low four bits, one of
+/// SIGKILL in the next four. Under the request's id: 1 where it was what ended the training.
+inline constexpr std::uint16_t kStopSignalRing = 0xfff4;
+/// Under the request's id and names of it: when it began, and SIGTERM and SIGKILL; run clock.
+inline constexpr std::uint16_t kStopClockRing = 0xfff3;
+
+enum class StopReady : std::uint8_t {
   kNone = 0,
-  kReady = 1,   ///< It has said that it saves a checkpoint when it is asked to.
-  kSaved = 2,   ///< It has answered the request.
-  kKept = 3,    ///< It has, and goes on: only the trial in it was given up.
-  kTermed = 4,  ///< SIGTERM is being sent, or was.
-  kKilled = 5,
+  kSaves = 1,  ///< It saves a checkpoint.
+  kTrial = 6,  ///< It gives up a trial, and its process goes on.
+  kBoth = 7,
+};
+enum class StopAnswer : std::uint8_t {
+  kNone = 0,
+  kSaved = 1,   ///< It has done what it does before it is stopped.
+  kFailed = 2,  ///< It has tried to.
+  kKept = 3,    ///< It goes on: only the trial in it was given up.
+};
+enum class Delivery : std::uint8_t {
+  kNone = 0,
+  kBegun = 1,     ///< About to be sent: an agent that died meanwhile may have sent it or not.
+  kSent = 2,      ///< The kernel has taken it.
+  kHadEnded = 3,  ///< There was no process any more.
+  kFailed = 4,    ///< It cannot be sent to this process.
 };
 
 class Stopper {
@@ -46,37 +72,59 @@ class Stopper {
     int pidfd = -1;
     bool ended = false;
   };
-  /// The mark of a process or request that the journal had when this agent began.
-  using MarkOf = std::function<StopMark(const Uuid&)>;
+  /// The position that the journal had under a name and ring when this agent began; 0: none.
+  using PositionOf = std::function<std::uint64_t(const Uuid& name, std::uint16_t ring)>;
   /// pidfd_send_signal: 0 or errno.
   using Signal = std::function<int(int pidfd, int signal)>;
 
-  explicit Stopper(MarkOf mark_of, Signal signal = {});
+  /// Under which marks of what `request` means for `process` are kept.
+  static Uuid NameOf(const store::RequestId& request, const Uuid& process);
+
+  explicit Stopper(PositionOf position_of, Signal signal = {});
 
   /// Rows of a batch of one process that the journal is given next: marks to go with them are
   /// added. They count once the batch is taken.
   void Offer(const format::Rows& rows, const Uuid& uuid, std::vector<format::RingPosition>* marks);
   void Settle(bool taken);
+  /// The journal has all that the processes had said by now. A stop decides nothing before: one of
+  /// them may have said a moment ago that it saves, or while no agent was there.
+  void Drained();
 
   /// A request that no journal has answered. kUsage: it makes no sense; kRunning: another one is
   /// being carried out. Else it is answered in time.
   Status Take(const store::Request& request, std::int64_t now_ns, Outbox* outbox);
+  /// A request of this attempt that an agent before us has answered: reason() may be of it.
+  void Recall(const store::Request& request);
   /// Goes on. `now_ns`: run clock.
   void Poll(const std::vector<Target>& targets, std::int64_t now_ns, Outbox* outbox);
-  /// Something waits for the disk to have what Poll and Take have said.
-  bool pending() const { return stop_ && (!stop_->begun || !to_send_.empty()); }
-  /// The disk has everything that Poll and Take have said.
-  void Journalled(const std::vector<Target>& targets);
+  /// The number of what is sent once the disk has all that is in the outbox; 0: nothing.
+  std::uint64_t waits_for() const { return to_send_.empty() ? 0 : round_; }
+  /// The disk has what waits_for() gave this number for: sends it. Poll does so too where the disk
+  /// takes nothing for a while: a stop may be about the disk itself.
+  void Journalled(std::uint64_t number, const std::vector<Target>& targets, std::int64_t now_ns,
+                  Outbox* outbox);
 
   /// The recording ends: answers what is not answered yet.
   void Close(const std::vector<Target>& targets, std::int64_t now_ns, Outbox* outbox);
 
   bool active() const { return stop_.has_value(); }
+  /// SIGKILL was asked for, and somebody lives whom it is for. `active()` until that is done.
+  bool owes_kill() const;
   /// What to say of the training's end: {"request", "who", "why", ...} as JSON; empty where nobody
   /// has stopped it.
   const std::string& reason() const { return reason_; }
 
  private:
+  /// One that the stop has seen; of those that are gone, what became of them.
+  struct Process {
+    std::int32_t pid = 0;
+    std::int32_t rank = 0;
+    bool root = false;
+    bool ended = false;
+    StopAnswer answer = StopAnswer::kNone;
+    Delivery term = Delivery::kNone;
+    Delivery kill = Delivery::kNone;
+  };
   struct Stop {
     store::RequestId id{};
     std::string who, why, rule, incident;
@@ -85,38 +133,58 @@ class Stopper {
     std::int64_t checkpoint_ns = 0;
     std::int64_t grace_ns = 0;
     std::int64_t begun_ns = 0;
-    std::int64_t termed_ns = 0;  ///< Run clock of the first SIGTERM; 0: none yet.
-    std::int64_t killed_ns = 0;
-    bool begun = false;  ///< The journal has its begin.
+    std::int64_t term_ns =
+        0;  ///< Run clock of the first SIGTERM, as decided, then as sent; 0: none.
+    std::int64_t kill_ns = 0;
+    bool term_sent = false;  ///< term_ns is when it was sent.
+    bool drained = false;
+    std::int64_t taken_ns = 0;  ///< By this agent.
+    std::map<Uuid, Process> processes;
+    std::vector<std::string> failures;
   };
-  struct Sent {
+  struct ToSend {
     Uuid uuid{};
-    int signal = 0;
+    bool again = false;  ///< An agent before us was about to send it.
   };
   struct Answer {
+    store::RequestId request{};
     Uuid uuid{};
-    StopMark mark = StopMark::kNone;
+    StopAnswer answer = StopAnswer::kNone;
   };
 
-  StopMark Mark(const Uuid& uuid);
-  void Raise(const Uuid& uuid, StopMark mark);
-  /// Under which the target's mark is kept.
-  Uuid Name(const Target& target) const;
-  bool Waits(const std::vector<Target>& targets, std::int64_t now_ns);
-  bool OnlyTrials(const std::vector<Target>& targets);
-  /// Says that `signal` is sent to those that have not had it; it is sent once that is journalled.
-  void Announce(const std::vector<Target>& targets, StopMark mark, std::int64_t now_ns,
-                Outbox* outbox);
-  void Finish(const std::vector<Target>& targets, std::int64_t now_ns, Outbox* outbox);
+  std::uint8_t Ready(const Uuid& uuid);
+  StopAnswer AnswerTo(const store::RequestId& request, const Uuid& uuid) const;
+  void See(const Answer& answer);
+  Status Begin(const store::Request& request, std::int64_t now_ns, Outbox* outbox);
+  void Forget(const store::RequestId& request);
+  Process& Load(const Uuid& uuid);
+  void Refresh(const std::vector<Target>& targets);
+  bool Waits(std::int64_t now_ns);
+  bool OnlyTrials() const;
+  /// Whether the stop leaves it alone: it has ended, or goes on.
+  bool Spared(const Process& process, bool only_trials) const;
+  /// Says that `signal` is about to be sent to those that have not had it; it is once that is
+  /// journalled.
+  void Decide(int signal, std::int64_t now_ns, Outbox* outbox);
+  /// Sends it and says what became of it.
+  void Send(const std::vector<Target>& targets, std::int64_t now_ns, Outbox* outbox);
+  Delivery SendOne(const Target* target, std::string* why) const;
+  void Finish(std::int64_t now_ns, Outbox* outbox);
 
-  const MarkOf mark_of_;
+  const PositionOf position_of_;
   const Signal signal_;
   std::optional<Stop> stop_;
-  std::map<Uuid, StopMark> marks_;
-  std::set<Uuid> trials_;        ///< Those that are ready to give up a trial.
-  std::vector<Answer> offered_;  ///< From processes, with the batch that is being written.
-  std::vector<Sent> to_send_;    ///< Once the journal says so.
-  std::vector<std::string> failures_;
+  std::map<Uuid, std::uint8_t> ready_;  ///< Bits of StopReady, by process.
+  std::vector<Answer> early_;           ///< To requests that have not been seen here yet.
+  std::set<store::RequestId> answered_;
+  // From processes, with the batch that is being written.
+  std::map<Uuid, std::uint8_t> offered_ready_;
+  std::vector<Answer> offered_;
+  // Once the journal says so, and since when that is waited for.
+  std::vector<ToSend> to_send_;
+  int sending_ = 0;
+  std::uint64_t round_ = 0;
+  std::int64_t decided_ns_ = 0;
   std::string reason_;
 };
 

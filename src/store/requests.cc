@@ -35,18 +35,6 @@ constexpr std::int64_t kTrustNs = 1'000'000'000;
 /// More than anybody asks: what lies beyond is left alone.
 constexpr std::size_t kMaxSeen = 100'000;
 
-std::optional<RequestId> IdOf(std::string_view hex) {
-  RequestId id{};
-  if (hex.size() != 2 * id.size()) return {};
-  for (std::size_t i = 0; i < hex.size(); ++i) {
-    const char c = hex[i];
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-    if (digit < 0) return {};
-    id[i / 2] = static_cast<std::uint8_t>(id[i / 2] << 4 | digit);
-  }
-  return id;
-}
-
 RequestId NewId(std::int64_t time_ns) {
   RequestId id{};
   const auto time = static_cast<std::uint64_t>(time_ns);
@@ -95,6 +83,18 @@ std::string Hex(const RequestId& id) {
   std::string out;
   for (const std::uint8_t byte : id) out += fmt::format("{:02x}", byte);
   return out;
+}
+
+std::optional<RequestId> RequestIdOf(std::string_view hex) {
+  RequestId id{};
+  if (hex.size() != 2 * id.size()) return {};
+  for (std::size_t i = 0; i < hex.size(); ++i) {
+    const char c = hex[i];
+    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    if (digit < 0) return {};
+    id[i / 2] = static_cast<std::uint8_t>(id[i / 2] << 4 | digit);
+  }
+  return id;
 }
 
 std::string RequestFolderName(std::string_view who) {
@@ -184,7 +184,8 @@ RequestReader::Found RequestReader::Poll() {
            at.increment(error)) {
         const std::string name = at->path().filename().string();
         if (!name.ends_with(kRequestSuffix) || seen_.size() >= kMaxSeen) continue;
-        const auto id = IdOf(std::string_view(name).substr(0, name.size() - kRequestSuffix.size()));
+        const auto id =
+            RequestIdOf(std::string_view(name).substr(0, name.size() - kRequestSuffix.size()));
         if (!id || !seen_.insert(who + "/" + name).second) continue;
         Request request;
         request.id = *id;

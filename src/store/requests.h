@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -22,6 +24,8 @@ inline constexpr std::string_view kRequestFolder = "requests";
 /// 32 hexadecimal digits in the file's name; the first 16 count up with time.
 using RequestId = std::array<std::uint8_t, 16>;
 std::string Hex(const RequestId& id);
+/// What Hex made; none where it is something else.
+std::optional<RequestId> RequestIdOf(std::string_view hex);
 
 struct Request {
   RequestId id{};

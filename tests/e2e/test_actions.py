@@ -98,11 +98,14 @@ def test_a_stop_saves_then_ends_and_the_run_says_who_and_why(telltale: Telltale,
     assert end["stopped"]["why"] == "loss is NaN" and end["stopped"]["rule"] == "Divergence"
 
 
-def test_an_agent_that_is_killed_repeats_no_stop(telltale: Telltale, tmp_path: Path) -> None:
+def test_an_agent_that_is_killed_after_it_has_noted_its_signals_repeats_none(
+    telltale: Telltale, tmp_path: Path
+) -> None:
     process, run = begin(telltale, tmp_path)
     agent = helper(process, "agent")
     ask(run, "one", why="x")
     wait_until("the stop", (tmp_path / "told").exists, process)
+    wait_until("its note", lambda: facts(telltale, run, "stop.signal"), process)
     os.kill(agent, signal.SIGKILL)
 
     def agents() -> set[int]:

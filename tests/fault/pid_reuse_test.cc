@@ -58,24 +58,24 @@ int Round() {
   const pid_t first = Wait(kNumber);
   if (first < 0) return errno == EPERM || errno == ENOSYS ? kNotAllowed : kTrouble;
   const UniqueFd pidfd = OpenPidfd(first);
-  agent::Stopper stopper([](const agent::Stopper::Uuid&) { return agent::StopMark::kNone; });
+  agent::Stopper stopper([](const agent::Stopper::Uuid&, std::uint16_t) { return 0; });
   agent::Outbox outbox;
   store::Request request;
   request.id[0] = 1;
   request.body = R"({"grace_seconds":0,"kill":true})";
   const std::vector<agent::Stopper::Target> targets = {{{1}, first, 0, pidfd.get(), false}};
-  if (!stopper.Take(request, 0, &outbox).ok()) return kTrouble;
-  stopper.Journalled(targets);
+  if (!stopper.Take(request, 1, &outbox).ok()) return kTrouble;
+  stopper.Drained();
   stopper.Poll(targets, 1, &outbox);
+  if (stopper.waits_for() == 0) return kTrouble;
   // The decision is made and journalled; now it ends, and its number is given away.
   if (::kill(first, SIGKILL) != 0 || ::waitpid(first, nullptr, 0) != first) return kTrouble;
   const pid_t second = Wait(kNumber);
   if (second != kNumber) return kTrouble;
   for (int tick = 2; tick < 6; ++tick) {
-    stopper.Journalled(targets);
+    stopper.Journalled(stopper.waits_for(), targets, tick, &outbox);
     stopper.Poll(targets, tick, &outbox);
   }
-  stopper.Journalled(targets);
   // What was sent is there by now: to whom nothing was sent lives on, with nothing pending.
   siginfo_t info{};
   const bool untouched =
