@@ -60,6 +60,7 @@ using RegisterFn = void (*)(CLI::App& app, Context* context);
 // One line a subcommand, here and in the table of commands.cc.
 void RegisterRun(CLI::App& app, Context* context);
 void RegisterCapture(CLI::App& app, Context* context);
+void RegisterStop(CLI::App& app, Context* context);
 void RegisterCheck(CLI::App& app, Context* context);
 void RegisterCompare(CLI::App& app, Context* context);
 void RegisterAnalyze(CLI::App& app, Context* context);

@@ -22,6 +22,7 @@ constexpr std::array kCommands = {
     // clang-format off: one line a subcommand, so that additions do not collide.
     static_cast<RegisterFn>(RegisterRun),
     RegisterCapture,
+    RegisterStop,
     RegisterCheck,
     RegisterCompare,
     RegisterAnalyze,

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+// telltale stop: asks for the end of a training that goes on, and says what came of it. The request
+// is a file in the run directory that each machine's agent carries out, so it works from any
+// machine that can write there.
+#include <fmt/format.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/printable.h"
+#include "base/units.h"
+#include "cli/check_json.h"
+#include "cli/command.h"
+#include "cli/output.h"
+#include "store/reader.h"
+#include "store/requests.h"
+#include "store/run_info.h"
+
+namespace telltale::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 50'000'000};
+constexpr std::size_t kRowsAtOnce = 4096;
+/// A writer that is so far behind the others has died: its records are not waited for.
+constexpr std::int64_t kBehindNs = 3 * kSecond;
+constexpr std::int64_t kStatePeriodNs = kSecond / 2;
+/// So long after the end of a run its agent may be silent, which has the rest to say.
+constexpr std::int64_t kLastWordsNs = 15 * kSecond;
+/// Beside the times of the stop itself: for the agent to see it, or to be started again.
+constexpr int kMarginSeconds = 60;
+constexpr int kMostSeconds = 86'400;
+constexpr std::string_view kAgentPrefix = "agent-";
+
+constexpr std::string_view kExamples =
+    "  telltale stop telltale-runs/x\n"
+    "  telltale stop telltale-runs/x --why 'the loss has settled'\n"
+    "  telltale stop telltale-runs/x --no-checkpoint --grace 5 --kill\n"
+    "  telltale stop telltale-runs/x --wait 0";
+
+struct Args {
+  std::string run;
+  std::string why;
+  bool checkpoint = false;
+  bool no_checkpoint = false;
+  bool kill = false;
+  int checkpoint_s = 120;
+  int grace_s = 30;
+  std::optional<std::int64_t> wait_s;
+  bool json = false;
+};
+
+std::string Text(const ordered_json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+bool True(const ordered_json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_boolean() && found->get<bool>();
+}
+
+std::int64_t Number(const ordered_json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
+ordered_json List(const ordered_json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_array() ? *found : ordered_json::array();
+}
+
+std::string MachineOf(std::string_view writer) {
+  return std::string(writer.starts_with(kAgentPrefix) ? writer.substr(kAgentPrefix.size())
+                                                      : writer);
+}
+
+/// What the agents of a run say of one request to stop, as it comes in.
+class StopEvents {
+ public:
+  static Result<StopEvents> Open(const std::string& run) {
+    StopEvents out;
+    TELLTALE_ASSIGN_OR_RETURN(out.reader_, store::RunReader::Open(run));
+    store::CursorOptions options;
+    options.table_mask = store::MaskOf(format::TableId::kEvents);
+    TELLTALE_ASSIGN_OR_RETURN(out.cursor_, out.reader_->NewCursor(options));
+    return out;
+  }
+
+  /// Reads what has become readable. `id`: the request; lines to print are added.
+  Status Read(const std::string& id, std::vector<std::string>* lines) {
+    while (true) {
+      std::vector<store::OrderedRecord> records;
+      TELLTALE_RETURN_IF_ERROR(cursor_->Next(kRowsAtOnce, &records));
+      if (records.empty()) return {};
+      for (const store::OrderedRecord& record : records) {
+        const auto* event = record.As<format::EventRow>();
+        if (event != nullptr && !id.empty()) See(*event, record.writer, id, lines);
+      }
+    }
+  }
+
+  void GiveUpOnTheDead() {
+    const std::vector<std::int64_t> marks = cursor_->watermarks();
+    const std::int64_t newest = Newest(marks);
+    for (std::size_t i = 0; i < marks.size(); ++i) {
+      if (marks[i] < newest - kBehindNs) cursor_->GiveUpOn(static_cast<std::uint32_t>(i));
+    }
+  }
+
+  /// Those who record now: each is to answer.
+  void ExpectThoseWhoRecord() {
+    const std::vector<std::int64_t> marks = cursor_->watermarks();
+    const std::int64_t newest = Newest(marks);
+    for (std::size_t i = 0; i < marks.size(); ++i) {
+      const bool ended = marks[i] == std::numeric_limits<std::int64_t>::max();
+      if (ended || marks[i] < newest - store::kMovingNs) continue;
+      if (cursor_->writers()[i].starts_with(kAgentPrefix)) machines_[cursor_->writers()[i]];
+    }
+  }
+
+  struct Machine {
+    bool done = false;
+    std::string refused;  ///< Why.
+    std::string message;
+    ordered_json answer;
+  };
+  /// By writer.
+  const std::map<std::string, Machine>& machines() const { return machines_; }
+  bool AllSaid() const {
+    return !machines_.empty() &&
+           std::all_of(machines_.begin(), machines_.end(), [](const auto& each) {
+             return each.second.done || !each.second.refused.empty();
+           });
+  }
+  bool AtEnd() const { return cursor_->AtEnd(); }
+  /// Up to when all was read; it moves while somebody records.
+  std::int64_t newest_ns() const { return Newest(cursor_->watermarks()); }
+  store::RunReader& reader() { return *reader_; }
+
+ private:
+  static std::int64_t Newest(const std::vector<std::int64_t>& marks) {
+    std::int64_t newest = std::numeric_limits<std::int64_t>::min() + store::kMovingNs;
+    for (const std::int64_t mark : marks) {
+      if (mark != std::numeric_limits<std::int64_t>::max()) newest = std::max(newest, mark);
+    }
+    return newest;
+  }
+
+  void See(const format::EventRow& event, std::uint32_t writer, const std::string& id,
+           std::vector<std::string>* lines) {
+    const bool saved =
+        event.kind == "stop.saved" || event.kind == "stop.failed" || event.kind == "stop.kept";
+    const bool ours = saved || event.kind == "stop.begun" || event.kind == "stop.signal" ||
+                      event.kind == "request.done" || event.kind == "request.refused";
+    if (!ours) return;
+    const ordered_json data = ParseOrderedJson(event.data);
+    if (Text(data, saved ? "request" : "id") != id) return;
+    const std::string& name = cursor_->writers()[writer];
+    const std::string where = MachineOf(name);
+    if (saved) {
+      lines->push_back(
+          fmt::format("{}: rank {} (pid {}): {}", where, event.rank, event.pid, event.message));
+      return;
+    }
+    Machine& machine = machines_[name];
+    if (event.kind == "request.done") {
+      machine.done = true;
+      machine.message = event.message;
+      machine.answer = data;
+    } else if (event.kind == "request.refused") {
+      machine.refused = Text(data, "why");
+      if (machine.refused.empty()) machine.refused = event.message;
+    } else if (event.kind == "stop.signal") {
+      lines->push_back(fmt::format("{}: {}", where, event.message));
+    }
+  }
+
+  std::unique_ptr<store::RunReader> reader_;
+  std::unique_ptr<store::Cursor> cursor_;
+  std::map<std::string, Machine> machines_;
+};
+
+/// "rank 3 (pid 12): saved a checkpoint; SIGTERM sent; has ended".
+std::string LineOf(const ordered_json& process) {
+  const std::int64_t pid = Number(process, "pid");
+  std::string line = True(process, "root")
+                         ? fmt::format("the command (pid {})", pid)
+                         : fmt::format("rank {} (pid {})", Number(process, "rank"), pid);
+  std::string_view separator = ": ";
+  const auto add = [&](std::string_view words) {
+    line += separator;
+    line += words;
+    separator = "; ";
+  };
+  const std::string answer = Text(process, "answer");
+  if (answer == "saved") add("saved");
+  if (answer == "failed") add("its checkpoint failed");
+  for (const auto& [key, name] :
+       {std::pair("sigterm", "SIGTERM"), std::pair("sigkill", "SIGKILL")}) {
+    const std::string outcome = Text(process, key);
+    if (outcome == "sent") add(fmt::format("{} sent", name));
+    if (outcome == "had ended") add(fmt::format("it had ended before {}", name));
+    if (outcome == "failed") add(fmt::format("{} could not be sent", name));
+    if (outcome == "unknown") add(fmt::format("{} may have been sent", name));
+  }
+  const std::string state = Text(process, "state");
+  add(state == "ended"  ? "has ended"
+      : state == "kept" ? "goes on: only its trial was given up"
+                        : "lives on");
+  return line;
+}
+
+void PrintAccount(const std::string& writer, const StopEvents::Machine& machine) {
+  Print("{}: {}\n", Printable(MachineOf(writer)), Printable(machine.message));
+  for (const ordered_json& process : List(machine.answer, "processes")) {
+    Print("  {}\n", Printable(LineOf(process)));
+  }
+  for (const ordered_json& failure : List(machine.answer, "failures")) {
+    if (failure.is_string()) Print("  {}\n", Printable(failure.get<std::string>()));
+  }
+}
+
+/// Says what is known of each machine and returns the exit code.
+int Report(const Args& args, const std::string& id, const StopEvents& events,
+           const std::optional<Status>& gave_up) {
+  const auto fail = [](const Status& status) { return Fail("stop", status); };
+  std::size_t left = 0;
+  std::string refused;
+  bool stopped = !events.machines().empty();
+  ordered_json machines = ordered_json::array();
+  for (const auto& [writer, machine] : events.machines()) {
+    left += List(machine.answer, "left").size();
+    stopped = stopped && machine.done && True(machine.answer, "stopped");
+    if (refused.empty()) refused = machine.refused;
+    ordered_json one = {{"machine", MachineOf(writer)}};
+    one["answer"] = machine.done ? machine.answer : ordered_json();
+    one["refused"] = machine.refused.empty() ? ordered_json() : ordered_json(machine.refused);
+    machines.push_back(std::move(one));
+    if (!args.json && machine.done) PrintAccount(writer, machine);
+  }
+  if (args.json) {
+    Print("{}\n", DocumentText(ordered_json{
+                      {"request", id}, {"stopped", stopped}, {"machines", std::move(machines)}}));
+  }
+  if (!refused.empty()) {
+    return fail({Code::kUsage, fmt::format("the agent refuses: {}", refused)});
+  }
+  if (gave_up) return fail(*gave_up);
+  if (left > 0) {
+    return fail(
+        {Code::kLimit, fmt::format("{} is not stopped: {} of its processes {} on: ask again{}",
+                                   args.run, left, left == 1 ? "lives" : "live",
+                                   args.kill ? ", or look what they wait for"
+                                             : " with --kill, or give them longer by --grace")});
+  }
+  return 0;
+}
+
+std::int32_t CommandOf(const store::RunInfo& info) {
+  return info.attempts.empty() ? 0 : info.attempts.back().pid;
+}
+
+/// Follows the run until each agent has answered. Not ok: why that was given up.
+Result<std::optional<Status>> Follow(const Args& args, const std::string& id, std::int64_t wait_s,
+                                     StopEvents* events) {
+  const Clock& clock = Clock::System();
+  const std::int64_t deadline = clock.MonotonicNs() + wait_s * kSecond;
+  std::int64_t look_at_state = clock.MonotonicNs() + kStatePeriodNs;
+  bool over = false;
+  std::int64_t newest = 0;
+  std::int64_t moved_at = clock.MonotonicNs();
+  while (true) {
+    std::vector<std::string> lines;
+    TELLTALE_RETURN_IF_ERROR(events->Read(id, &lines));
+    if (!args.json) {
+      for (const std::string& line : lines) Print("{}\n", Printable(line));
+    }
+    if (events->AllSaid()) return std::optional<Status>();
+    const std::int64_t now = clock.MonotonicNs();
+    if (const std::int64_t read = events->newest_ns(); read != newest) {
+      newest = read;
+      moved_at = now;
+    }
+    const bool silent = now - moved_at >= kLastWordsNs;
+    if (over && (events->AtEnd() || silent || now >= deadline)) {
+      return std::optional(
+          Status(Code::kUnusable,
+                 fmt::format("{} has ended, and its agent has given no account of request {}",
+                             args.run, id)));
+    }
+    if (now >= deadline) {
+      return std::optional(Status(
+          Code::kLimit,
+          fmt::format("no account within {} s: the request stays in {}/requests and holds until an "
+                      "agent answers it; the command that it is for is process {} on {}",
+                      wait_s, args.run, CommandOf(events->reader().info()),
+                      events->reader().info().host)));
+    }
+    if (now >= look_at_state) {
+      look_at_state = now + kStatePeriodNs;
+      over = events->reader().state().state != "running";
+    }
+    events->GiveUpOnTheDead();
+    ::nanosleep(&kPause, nullptr);
+  }
+}
+
+int Stop(const Args& args) {
+  const auto fail = [](const Status& status) { return Fail("stop", status); };
+  if (args.checkpoint && args.no_checkpoint) {
+    return fail({Code::kUsage, "--checkpoint and --no-checkpoint exclude each other: give one"});
+  }
+  for (const auto& [name, value] :
+       {std::pair("--checkpoint-seconds", std::int64_t{args.checkpoint_s}),
+        std::pair("--grace", std::int64_t{args.grace_s}),
+        std::pair("--wait", args.wait_s.value_or(0))}) {
+    if (value < 0 || value > kMostSeconds) {
+      return fail({Code::kUsage, fmt::format("{} {} is out of range: choose 0 to {} seconds", name,
+                                             value, kMostSeconds)});
+    }
+  }
+  auto events = StopEvents::Open(args.run);
+  if (!events.ok()) return fail(events.status());
+  const store::RunState state = events->reader().state();
+  if (state.state != "running") {
+    return fail({Code::kUnusable, fmt::format("{} is {}: only a run that goes on can be stopped",
+                                              args.run, state.state)});
+  }
+  if (const Status read = events->Read({}, nullptr); !read.ok()) return fail(read);
+  events->ExpectThoseWhoRecord();
+
+  store::Request request;
+  request.who = store::RequestWho();
+  request.kind = "stop";
+  request.body = JsonText(ordered_json{{"why", args.why},
+                                       {"checkpoint", !args.no_checkpoint},
+                                       {"checkpoint_seconds", args.checkpoint_s},
+                                       {"grace_seconds", args.grace_s},
+                                       {"kill", args.kill}});
+  // It is of the attempt that runs, also where this machine's clock is behind.
+  const store::RunInfo& info = events->reader().info();
+  request.time_ns = Clock::System().RealtimeNs();
+  if (!info.attempts.empty()) {
+    request.time_ns = std::max(request.time_ns, info.attempts.back().start_ns);
+  }
+  const auto written = store::WriteRequest(args.run, std::move(request));
+  if (!written.ok()) return fail(written.status());
+  const std::string id = store::Hex(written->id);
+  const std::int64_t checkpoint_s = args.no_checkpoint ? 0 : args.checkpoint_s;
+  const std::int64_t longest_s = checkpoint_s + args.grace_s;
+  if (!args.json) {
+    const std::string saving =
+        args.no_checkpoint
+            ? std::string("without a checkpoint")
+            : fmt::format("up to {} s for those that save a checkpoint", checkpoint_s);
+    Print("asked by request {}: {}, then SIGTERM and {} s to end{}\n", id, saving, args.grace_s,
+          args.kill ? ", then SIGKILL" : "");
+  }
+  const std::int64_t wait_s = args.wait_s.value_or(longest_s + kMarginSeconds);
+  if (wait_s == 0) {
+    if (args.json) Print("{}\n", DocumentText(ordered_json{{"request", id}}));
+    return 0;
+  }
+  const auto followed = Follow(args, id, wait_s, &*events);
+  if (!followed.ok()) return fail(followed.status());
+  return Report(args, id, *events, *followed);
+}
+
+}  // namespace
+
+void RegisterStop(CLI::App& app, Context* context) {
+  CLI::App* command =
+      AddCommand(app, "stop", "Ask a training that goes on to end, and say what came of it",
+                 std::string(kExamples), {0, 3, 8});
+  auto args = std::make_shared<Args>();
+  AddOption(command, "RUN", args->run, "Run directory").Required();
+  AddOption(command, "--why", args->why, "Why, in one line: the run says it of its end");
+  AddFlag(command, "--checkpoint", args->checkpoint,
+          "Wait for those that have said that they save a checkpoint, as without it");
+  AddFlag(command, "--no-checkpoint", args->no_checkpoint, "Wait for no checkpoint");
+  AddOption(command, "--checkpoint-seconds", args->checkpoint_s,
+            "So many seconds at most for checkpoints")
+      .Default("120");
+  AddOption(command, "--grace", args->grace_s, "Seconds to end from SIGTERM on").Default("30");
+  AddFlag(command, "--kill", args->kill, "SIGKILL to those that live on after that");
+  AddOption(command, "--wait", args->wait_s,
+            "Seconds to wait for the account; 0: ask and leave (default: as long as the stop may "
+            "take)");
+  AddJson(command, &args->json);
+  OnRun(command, context, [args] { return Stop(*args); });
+}
+
+}  // namespace telltale::cli
