@@ -101,7 +101,7 @@ fuzz: ## each parser under libFuzzer and the sanitizers (clang), FUZZ_SECONDS (6
 	@$(MAKE) page
 	@$(QUIET) build/fuzz.log cmake --preset fuzz
 	@$(QUIET) build/fuzz.log cmake --build --preset fuzz
-	@tools/fuzz $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+	@tools/fuzz $(FUZZ_SECONDS) $(FUZZ_TARGETS) $(FUZZ_ARGS)
 
 bench: ## each benchmark with its peer in the same run
 	@tools/setup test

@@ -25,6 +25,9 @@ CPP = {
     "str": ("std::string_view", "{}"),
 }
 
+# Numbers of a column without a bound.
+ALL = (-(1 << 63), (1 << 63) - 1)
+
 TYPESCRIPT = {"bool": "boolean", "str": "string"}
 
 
@@ -39,11 +42,28 @@ def load(path: Path) -> dict[str, Any]:
         for column in table["all"]:
             if column["type"] not in CPP or not 0 < column["id"] < 256:
                 sys.exit(f"{path}: {table['name']}.{column['name']}: unknown type or id over 255")
+            bound = column.get("bound")
+            if bound is not None and (
+                bound not in schema["bounds"] or column["type"] not in ("i32", "i64", "u32", "u64")
+            ):
+                sys.exit(f"{path}: {table['name']}.{column['name']}: no bound '{bound}' for its type")
+            if bound is None and column["type"] == "u64":
+                sys.exit(f"{path}: {table['name']}.{column['name']}: a u64 needs a bound")
     return schema
 
 
 def quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def limits(schema: dict[str, Any], column: dict[str, Any]) -> tuple[str, str]:
+    """Its smallest and its largest value, as C++ writes them."""
+    bound = column.get("bound")
+    least, most = ALL
+    if bound is not None:
+        least, most = schema["bounds"][bound]["least"], schema["bounds"][bound]["most"]
+    # The smallest of all has no literal.
+    return ("INT64_MIN" if least == ALL[0] else str(least), "INT64_MAX" if most == ALL[1] else str(most))
 
 
 def header(schema: dict[str, Any]) -> str:
@@ -62,6 +82,12 @@ def header(schema: dict[str, Any]) -> str:
         "",
         f"inline constexpr std::uint32_t kRecordSchemaVersion = {schema['version']};",
         "",
+        "/// What the numbers of columns can be (records.toml).",
+        *(
+            f"inline constexpr Bound k{name.capitalize()}Bound{{{bound['least']}, {bound['most']}}};"
+            for name, bound in schema["bounds"].items()
+        ),
+        "",
         "enum class TableId : std::uint8_t {",
     ]
     out += [f"  k{t['name'].capitalize()} = {t['id']}," for t in tables]
@@ -76,9 +102,10 @@ def header(schema: dict[str, Any]) -> str:
         out += ["};", ""]
         out += [f"inline constexpr std::array<ColumnDesc, {len(t['all'])}> k{t['row']}Columns{{{{"]
         for c in t["all"]:
+            least, most = limits(schema, c)
             out += [
                 f"    {{{c['id']}, ColumnType::k{c['type'].capitalize()}, {quote(c['name'])}, "
-                f"{quote(c['unit'])},\n     {quote(c['doc'])}}},"
+                f"{quote(c['unit'])},\n     {quote(c['doc'])},\n     {least}, {most}}},"
             ]
         out += ["}};", ""]
         out += [
@@ -145,6 +172,16 @@ def page(schema: dict[str, Any]) -> str:
         "## Columns of every table",
         "",
         *rows_of(schema["common"]),
+        "",
+        "## Bounds",
+        "",
+        "A row with a number outside its column's bound is damaged or forged. The agent does not store it "
+        "and counts it in `probe.malformed`; a reader leaves it out and counts it as a row with an "
+        "impossible number. A column without a bound takes every value of its type.",
+        "",
+        "| bound | values |",
+        "|---|---|",
+        *(f"| {name} | {bound['doc']} |" for name, bound in schema["bounds"].items()),
     ]
     for t in schema["table"]:
         out += ["", f"## {t['name']} (table {t['id']})", "", t["doc"], "", *rows_of(t["columns"])]
@@ -152,9 +189,11 @@ def page(schema: dict[str, Any]) -> str:
 
 
 def rows_of(columns: list[dict[str, Any]]) -> list[str]:
-    out = ["| id | column | type | unit | meaning |", "|--:|---|---|---|---|"]
+    out = ["| id | column | type | unit | bound | meaning |", "|--:|---|---|---|---|---|"]
     for c in columns:
-        out.append(f"| {c['id']} | `{c['name']}` | {c['type']} | {c['unit']} | {c['doc']} |")
+        out.append(
+            f"| {c['id']} | `{c['name']}` | {c['type']} | {c['unit']} | {c.get('bound', '')} | {c['doc']} |"
+        )
     return out
 
 

@@ -82,8 +82,8 @@ TT_READ_API int tt_run_table(tt_run* run, const tt_table_query* query,
                              struct ArrowArrayStream* stream);
 
 /* What the newest table that was read to its end had to skip on the way, of other tables too, a
- * JSON object: damaged_blocks, torn_tails, unreadable_files, missing_rows, foreign_files, notes (a
- * line each). {} where nothing was skipped. */
+ * JSON object: damaged_blocks, torn_tails, unreadable_files, missing_rows, impossible_rows,
+ * foreign_files, notes (a line each). {} where nothing was skipped. */
 TT_READ_API int tt_run_damage(tt_run* run, char** out);
 
 /* ---- tensors ---- */

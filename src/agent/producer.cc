@@ -38,7 +38,11 @@ std::int64_t StartNs(std::uint64_t ticks, std::int64_t monotonic_to_run_ns) {
   const std::int64_t suspended_ns =
       (boot.tv_sec - monotonic.tv_sec) * 1'000'000'000LL + (boot.tv_nsec - monotonic.tv_nsec);
   const std::int64_t tick_ns = 1'000'000'000LL / ::sysconf(_SC_CLK_TCK);
-  return static_cast<std::int64_t>(ticks) * tick_ns - suspended_ns + monotonic_to_run_ns;
+  // The number is the process's own word.
+  constexpr std::uint64_t kMost = 1ULL << 60;
+  const auto since_boot_ns = static_cast<std::int64_t>(
+      std::min(ticks, kMost / static_cast<std::uint64_t>(tick_ns)) * tick_ns);
+  return since_boot_ns - suspended_ns + monotonic_to_run_ns;
 }
 
 }  // namespace

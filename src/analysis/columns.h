@@ -63,6 +63,7 @@ class Columns {
       : capacity_(capacity), width_(width) {}
 
   void Add(std::int64_t x, double value) {
+    x = std::clamp(x, -kFarthest, kFarthest);
     if (columns_.empty()) {
       begin_ = x - Mod(x, width_);
       columns_.resize(1);
@@ -91,6 +92,8 @@ class Columns {
   const std::vector<Column>& columns() const { return columns_; }
 
  private:
+  /// What lies farther out stands at the edge: differences of any two stay within 64 bits.
+  static constexpr std::int64_t kFarthest = std::int64_t{1} << 61;
   static std::int64_t Mod(std::int64_t x, std::int64_t m) { return ((x % m) + m) % m; }
   void Widen() {
     const std::int64_t wider = width_ * 2;

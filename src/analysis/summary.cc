@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/saturate.h"
 #include "base/utf8.h"
 
 namespace telltale::analysis {
@@ -407,7 +408,7 @@ const RankScalars& Summary::scalars() const {
 }
 
 std::int64_t Summary::train_steps() const {
-  std::int64_t sum = 0;
+  Sum sum = 0;
   for (const auto& [number, attempt] : attempts) {
     if (attempt.last_step >= 0)
       sum += attempt.last_step - std::max<std::int64_t>(0, attempt.first_step) + 1;

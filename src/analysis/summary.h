@@ -18,6 +18,7 @@
 
 #include "analysis/columns.h"
 #include "analysis/quantiles.h"
+#include "base/saturate.h"
 #include "format/records.gen.h"
 #include "store/reader.h"
 
@@ -33,15 +34,15 @@ struct StepGroup {
   std::uint64_t steps = 0;
   std::int64_t first_step = -1;
   std::int64_t last_step = -1;
-  std::int64_t duration_ns = 0;  ///< Sum over all steps.
-  PhaseTimes phase_ns{};
-  std::int64_t samples = 0;
+  Sum duration_ns = 0;  ///< Sum over all steps.
+  std::array<Sum, 6> phase_ns{};
+  Sum samples = 0;
   std::uint64_t skipped = 0;
-  std::int64_t probe_ns = 0;
+  Sum probe_ns = 0;
   /// Without the first step of each attempt: it warms up, and would distort medians (not costs).
   Quantiles steady_ns;
   std::array<Quantiles, 6> steady_phase_ns;
-  std::int64_t steady_samples = 0;
+  Sum steady_samples = 0;
 };
 
 /// Phases over the axis of steps, TRAIN, all ranks.
@@ -94,7 +95,7 @@ struct RunShares {
 
 struct SpanTotal {
   std::uint64_t count = 0;
-  std::int64_t total_ns = 0;
+  Sum total_ns = 0;
   Quantiles duration_ns;
 };
 

@@ -9,6 +9,8 @@ namespace {
 /// Below it the error of the readings (some 50 ns) would tilt the slope.
 constexpr std::int64_t kMinBaselineNs = 5'000'000;
 constexpr double kMaxNs = 1e18;
+/// Records were made before the newest reading; clocks of processor sockets may differ a little.
+constexpr double kMaxAheadNs = 60e9;
 
 bool LongEnough(const ClockPair& from, const ClockPair& to) {
   return to.ticks > from.ticks && to.monotonic_ns - from.monotonic_ns >= kMinBaselineNs;
@@ -38,7 +40,7 @@ std::optional<std::int64_t> ClockMap::ToMonotonicNs(std::uint64_t ticks) const {
   // Signed distance from the newest reading; wraps are far out of range either way.
   const auto distance = static_cast<double>(static_cast<std::int64_t>(ticks - now_.ticks));
   const double ns = distance * (ticks >= previous_.ticks ? slope_ : long_slope_);
-  if (!(std::fabs(ns) < kMaxNs)) return std::nullopt;
+  if (!(ns > -kMaxNs && ns < kMaxAheadNs)) return std::nullopt;
   return now_.monotonic_ns + std::llround(ns);
 }
 

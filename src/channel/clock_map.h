@@ -20,7 +20,7 @@ class ClockMap {
 
   /// A new reading; the conversions that follow use it. Times must not go back.
   void Update(ClockPair now);
-  /// Nothing for a time that cannot be (more than about 30 years from the last reading).
+  /// Nothing for a time that cannot be: 30 years before the newest reading, or a minute after it.
   std::optional<std::int64_t> ToMonotonicNs(std::uint64_t ticks) const;
   double ns_per_tick() const { return slope_; }
 

@@ -15,6 +15,7 @@
 #include "channel/clock_map.h"
 #include "channel/record_reader.h"
 #include "format/channel_layout.h"
+#include "format/records.gen.h"
 
 namespace telltale::channel {
 namespace {
@@ -44,7 +45,8 @@ class ArenaConsumer final : public Consumer {
   Status Open();
 
   const ProducerInfo& info() override {
-    info_.rank = header()->rank.load(std::memory_order_relaxed);
+    const std::int32_t rank = header()->rank.load(std::memory_order_relaxed);
+    info_.rank = format::kIndexBound.Has(rank) ? rank : 0;
     return info_;
   }
   ProducerCounters counters() override;
@@ -109,6 +111,10 @@ Status ArenaConsumer::Open() {
   if (!inside(h.directory_offset, h.ring_count * sizeof(RingEntry)) ||
       h.directory_offset % alignof(RingEntry) != 0 || !inside(h.names_offset, h.names_bytes)) {
     return Unusable("directory or names lie outside");
+  }
+  // Since boot; what is computed with it stays within 64 bits.
+  if (!format::kLengthBound.Has(h.anchor_monotonic_ns)) {
+    return Unusable("a time in its header cannot be");
   }
   directory_offset_ = h.directory_offset;
   names_offset_ = h.names_offset;

@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "format/bounds.h"
 #include "format/dtypes.h"
 
 namespace telltale::channel {
@@ -93,6 +94,14 @@ std::optional<std::uint64_t> ValueBytes(std::span<const std::int64_t> shape,
     }
   }
   return bytes;
+}
+
+/// Takes a row whose numbers can be.
+template <class Row>
+bool Take(const Row& row, std::vector<Row>* rows) {
+  if (!format::InBounds(row)) return false;
+  rows->push_back(row);
+  return true;
 }
 
 }  // namespace
@@ -235,8 +244,7 @@ bool RecordReader::ReadSpan(std::string_view bytes, Drained* out) {
   row.rank = info_.rank;
   row.pid = info_.pid;
   row.tid = tid_;
-  ((r.header.flags & format::kDetailFlag) != 0 ? out->details : out->rows.spans).push_back(row);
-  return true;
+  return Take(row, (r.header.flags & format::kDetailFlag) != 0 ? &out->details : &out->rows.spans);
 }
 
 bool RecordReader::ReadStep(std::string_view bytes, format::Rows* rows) {
@@ -272,8 +280,7 @@ bool RecordReader::ReadStep(std::string_view bytes, format::Rows* rows) {
   row.probe_ns = probe_ns < static_cast<double>(row.duration_ns)
                      ? static_cast<std::int64_t>(probe_ns)
                      : row.duration_ns;
-  rows->steps.push_back(row);
-  return true;
+  return Take(row, &rows->steps);
 }
 
 bool RecordReader::ReadScalar(std::string_view bytes, format::Rows* rows) {
@@ -286,8 +293,7 @@ bool RecordReader::ReadScalar(std::string_view bytes, format::Rows* rows) {
   row.mode = kModes[r.header.flags & format::kModeMask];
   row.rank = info_.rank;
   row.pid = info_.pid;
-  rows->scalars.push_back(row);
-  return true;
+  return Take(row, &rows->scalars);
 }
 
 bool RecordReader::ReadStat(std::string_view bytes, bool more, format::Rows* rows) {
@@ -322,8 +328,7 @@ bool RecordReader::ReadStat(std::string_view bytes, bool more, format::Rows* row
   row.std = r.std;
   row.l1 = r.l1;
   row.l2 = r.l2;
-  rows->statistics.push_back(row);
-  return true;
+  return Take(row, &rows->statistics);
 }
 
 bool RecordReader::ReadHistogram(std::string_view bytes, format::Rows* rows) {
@@ -354,8 +359,7 @@ bool RecordReader::ReadHistogram(std::string_view bytes, format::Rows* rows) {
   row.max = r.max;
   row.bins = Intern(ListText(std::span<const std::int64_t>(bins)));
   row.quantiles = Intern(ListText(std::span<const double>(r.quantiles)));
-  rows->histograms.push_back(row);
-  return true;
+  return Take(row, &rows->histograms);
 }
 
 bool RecordReader::ReadTensor(std::string_view bytes, Drained* out) {
@@ -374,32 +378,31 @@ bool RecordReader::ReadTensor(std::string_view bytes, Drained* out) {
   rest.remove_prefix(shape_bytes);
   const auto value_bytes = ValueBytes(tensor.shape, format::DtypeBytes(r.dtype));
   if (!value_bytes) return false;
-  const std::string_view mode = kModes[r.header.flags & format::kModeMask];
+  format::TensorRow row;
+  row.name = tensor.name;
+  row.collection = tensor.collection;
+  row.ord_ns = row.time_ns = tensor.time_ns;
+  row.dtype = format::kDtypes[r.dtype].safetensors;
+  row.step = r.step;
+  row.mode = kModes[r.header.flags & format::kModeMask];
+  row.rank = info_.rank;
+  row.pid = info_.pid;
   if ((r.header.flags & format::kShapeOnlyFlag) != 0) {
-    format::TensorRow row;
-    row.name = tensor.name;
-    row.collection = tensor.collection;
-    row.ord_ns = row.time_ns = tensor.time_ns;
-    row.dtype = format::kDtypes[r.dtype].safetensors;
     row.shape = Intern(ListText(std::span<const std::int64_t>(tensor.shape)));
-    row.step = r.step;
-    row.mode = mode;
-    row.rank = info_.rank;
-    row.pid = info_.pid;
-    out->rows.tensors.push_back(row);
-    return true;
+    return Take(row, &out->rows.tensors);
   }
-  if (r.bytes != *value_bytes) return false;
+  row.bytes = r.bytes;
+  if (r.bytes != *value_bytes || !format::InBounds(row)) return false;
   if ((r.header.flags & format::kInlineFlag) != 0) {
     if (r.bytes > rest.size()) return false;
     tensor.values.assign(rest.substr(0, r.bytes));
   } else {
     tensor.slot = r.slot;
   }
-  tensor.step = r.step;
-  tensor.mode = mode;
-  tensor.rank = info_.rank;
-  tensor.pid = info_.pid;
+  tensor.step = row.step;
+  tensor.mode = row.mode;
+  tensor.rank = row.rank;
+  tensor.pid = row.pid;
   tensor.dtype = r.dtype;
   tensor.bytes = r.bytes;
   out->tensors.push_back(std::move(tensor));
@@ -422,8 +425,7 @@ bool RecordReader::ReadEvent(std::string_view bytes, format::Rows* rows) {
   row.step = r.step;
   row.rank = info_.rank;
   row.pid = info_.pid;
-  rows->events.push_back(row);
-  return true;
+  return Take(row, &rows->events);
 }
 
 }  // namespace telltale::channel

@@ -283,6 +283,63 @@ TEST_F(RecordReaderTest, NonsenseIsCountedAndSkippedAlone) {
   }
 }
 
+TEST_F(RecordReaderTest, NumbersThatCannotBeAreMalformed) {
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const std::uint32_t name = producer_->Intern("loss", 4);
+  const std::uint64_t now = producer_->Now();
+  const auto step = [&](std::int64_t number, std::int64_t batch) {
+    return [this, now, number, batch] {
+      format::StepRecord record{};
+      record.begin = now;
+      record.step = number;
+      record.batch_size = batch;
+      producer_->Step(record);
+    };
+  };
+  const auto stat = [&](std::uint64_t count) {
+    return [this, now, count] {
+      format::StatRecord record{};
+      record.header.name = TensorName(&*producer_, "weights", "w");
+      record.time = now;
+      record.count = count;
+      producer_->Stat(record);
+    };
+  };
+  const std::function<void()> cases[] = {
+      [&] { producer_->Scalar(name, 1, kLeast, 0, now); },
+      [&] { producer_->Scalar(name, 1, kMost, 0, now); },
+      [&] { producer_->Scalar(name, 1, -2, 0, now); },
+      [&] { producer_->Scalar(name, 1, 1, 0, now + (std::uint64_t{1} << 45)); },
+      [&] { producer_->Span(name, now, now, 0, kMost); },
+      [&] { producer_->Event(name, 0, 0, "", 0, "", 0, kLeast, now); },
+      step(kMost, 1),
+      step(1, kLeast),
+      step(1, kMost),
+      stat(~std::uint64_t{0}),
+  };
+  std::uint64_t counted = 0;
+  for (const auto& write : cases) {
+    write();
+    producer_->Scalar(name, 1, 1, 0, producer_->Now());
+    const Drained drained = Drain();
+    EXPECT_EQ(consumer_->counters().malformed, ++counted);
+    EXPECT_EQ(drained.rows.scalars.size(), 1U) << "what follows is read";
+    EXPECT_TRUE(drained.rows.steps.empty());
+    EXPECT_TRUE(drained.rows.spans.empty());
+    EXPECT_TRUE(drained.rows.statistics.empty());
+    EXPECT_TRUE(drained.rows.events.empty());
+  }
+}
+
+TEST_F(RecordReaderTest, ARankThatCannotBeIsNone) {
+  producer_->SetRank(std::numeric_limits<std::int32_t>::max());
+  producer_->Scalar(producer_->Intern("loss", 4), 1, 1, 0, producer_->Now());
+  const Drained drained = Drain();
+  ASSERT_EQ(drained.rows.scalars.size(), 1U);
+  EXPECT_EQ(drained.rows.scalars[0].rank, 0);
+}
+
 TEST_F(RecordReaderTest, SizesThatALiesAboutItsRecordCannotReachPastIt) {
   // A record of 48 bytes that says it has 16 dimensions, and one that says it has inline values.
   format::TensorRecord record = Tensor(format::kInlineFlag);

@@ -12,9 +12,13 @@ namespace telltale::cli {
 namespace {
 
 nlohmann::ordered_json SalvageJson(const store::Salvage& salvage) {
-  return {{"damaged_blocks", salvage.damaged_blocks},     {"torn_tails", salvage.torn_tails},
-          {"unreadable_files", salvage.unreadable_files}, {"missing_rows", salvage.missing_rows},
-          {"foreign_files", salvage.foreign_files},       {"notes", salvage.notes}};
+  return {{"damaged_blocks", salvage.damaged_blocks},
+          {"torn_tails", salvage.torn_tails},
+          {"unreadable_files", salvage.unreadable_files},
+          {"missing_rows", salvage.missing_rows},
+          {"impossible_rows", salvage.impossible_rows},
+          {"foreign_files", salvage.foreign_files},
+          {"notes", salvage.notes}};
 }
 
 nlohmann::ordered_json CountsJson(const analysis::UsageCounts& all,

@@ -17,6 +17,7 @@
 #include "cli/output.h"
 #include "report/text.h"
 #include "rules/finding_json.h"
+#include "server/isolated.h"
 #include "server/run_card.h"
 
 namespace telltale::cli {
@@ -84,7 +85,7 @@ Line LineOf(const report::RunData& data, bool json) {
   std::string duration = report::Duration(data.elapsed_seconds());
   for (auto at = duration.find(report::kSpace); at != std::string::npos;
        at = duration.find(report::kSpace)) {
-    duration.replace(at, report::kSpace.size(), " ");
+    duration.replace(at, report::kSpace.size(), 1, ' ');
   }
   line.text =
       fmt::format("{:<32} {:<22} {:>8} {:>10} {:>10}  {}\n", Printable(data.replay.info.id),
@@ -112,14 +113,19 @@ int Ls(const std::string& path, bool json) {
   std::vector<std::string> damaged;
   Code code = Code::kPartial;
   for (const fs::path& run : found) {
-    const auto data = server::ReadCard(run);
-    if (data.ok()) {
-      lines.push_back(LineOf(*data, json));
+    Status status;
+    const Status isolated = server::Isolated(run, [&] {
+      const auto data = server::ReadCard(run);
+      status = data.status();
+      if (data.ok()) lines.push_back(LineOf(*data, json));
+    });
+    if (!isolated.ok()) status = isolated;
+    if (status.ok()) {
       if (!lines.back().damage.empty()) damaged.push_back(lines.back().damage);
     } else {
-      broken.push_back(data.status().message());
+      broken.push_back(status.message());
       // Of a run that is all there is to list nothing was used.
-      if (run == path) code = data.status().code();
+      if (run == path) code = status.code();
     }
   }
   std::stable_sort(lines.begin(), lines.end(),

@@ -42,12 +42,14 @@ int Run(const Args& args) {
   if (!status.ok()) return Fail("query", status);
   if (OutputError() != 0) return 0;  // Main says so, unless the reader had enough.
   if (!salvage.any()) return 0;
-  return Fail("query",
-              {Code::kPartial,
-               fmt::format("{} is damaged, the rest was printed: {} damaged blocks, {} torn tails, "
-                           "{} unreadable files, {} rows missing; `telltale verify` names them",
-                           args.run, salvage.damaged_blocks, salvage.torn_tails,
-                           salvage.unreadable_files, salvage.missing_rows)});
+  return Fail(
+      "query",
+      {Code::kPartial,
+       fmt::format("{} is damaged, the rest was printed: {} damaged blocks, {} torn tails, "
+                   "{} unreadable files, {} rows missing, {} rows with impossible numbers; "
+                   "`telltale verify` names them",
+                   args.run, salvage.damaged_blocks, salvage.torn_tails, salvage.unreadable_files,
+                   salvage.missing_rows, salvage.impossible_rows)});
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "base/utf8.h"
 #include "format/batch_encoder.h"
+#include "format/bounds.h"
 #include "format/wire.h"
 
 namespace telltale::format {
@@ -154,6 +155,7 @@ Status DecodeBatch(std::string_view bytes, StringPool* pool, Batch* out) {
     return bad("not a batch");
   }
   out->watermark_ns = in.Get<std::int64_t>();
+  if (!IsWatermark(out->watermark_ns)) return bad("its watermark cannot be");
   const auto positions = in.Get<std::uint16_t>();
   for (int i = 0; i < positions && in.ok(); ++i) {
     RingPosition& p = out->positions.emplace_back();

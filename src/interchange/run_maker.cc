@@ -11,7 +11,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/saturate.h"
 #include "base/utf8.h"
+#include "format/bounds.h"
 #include "store/run_info.h"
 
 namespace telltale::interchange {
@@ -42,9 +44,48 @@ class WordTable {
 };
 
 std::int64_t EndOfRow(std::int64_t begin_ns, std::int64_t duration_ns) {
-  if (duration_ns > 0)
-    begin_ns = begin_ns > INT64_MAX - duration_ns ? INT64_MAX : begin_ns + duration_ns;
-  return std::max<std::int64_t>(begin_ns, 0);
+  const std::int64_t end_ns = SaturatingAdd(begin_ns, std::max<std::int64_t>(duration_ns, 0));
+  return std::clamp<std::int64_t>(end_ns, 0, format::kTimeBound.most);
+}
+
+/// Brings numbers that cannot be to the nearest that can; returns how many there were.
+std::uint64_t Clamp(const format::Bound& bound, std::vector<std::int64_t>* values) {
+  std::uint64_t count = 0;
+  for (std::int64_t& value : *values) {
+    if (bound.Has(value)) continue;
+    value = std::clamp(value, bound.least, bound.most);
+    ++count;
+  }
+  return count;
+}
+
+bool Possible(const format::Bound& bound, const std::vector<std::int64_t>& values) {
+  return std::all_of(values.begin(), values.end(),
+                     [&](std::int64_t value) { return bound.Has(value); });
+}
+
+bool Possible(const store::SliceBlock& block) {
+  return Possible(format::kTimeBound, block.time_ns) &&
+         Possible(format::kLengthBound, block.duration_ns) &&
+         Possible(format::kStepBound, block.step) && Possible(format::kSignedBound, block.bytes) &&
+         std::all_of(block.lanes.begin(), block.lanes.end(), [](const store::SliceLane& lane) {
+           return format::kIndexBound.Has(lane.rank) && format::kIndexBound.Has(lane.device);
+         });
+}
+
+std::uint64_t Clamp(store::SliceBlock* block) {
+  std::uint64_t count = Clamp(format::kTimeBound, &block->time_ns) +
+                        Clamp(format::kLengthBound, &block->duration_ns) +
+                        Clamp(format::kStepBound, &block->step) +
+                        Clamp(format::kSignedBound, &block->bytes);
+  for (store::SliceLane& lane : block->lanes) {
+    for (std::int32_t* number : {&lane.rank, &lane.device}) {
+      if (format::kIndexBound.Has(*number)) continue;
+      *number = -1;
+      ++count;
+    }
+  }
+  return count;
 }
 
 }  // namespace
@@ -132,6 +173,8 @@ void RunMaker::Add(std::int32_t rank, Row row, std::vector<Row> format::Rows::*t
                    std::int64_t duration_ns) {
   Rank* const to = failed_ ? nullptr : RankOf(rank);
   if (to == nullptr) return;
+  if (format::ClampToBounds(&row)) ++impossible_;
+  duration_ns = std::clamp(duration_ns, format::kLengthBound.least, format::kLengthBound.most);
   TakeTimes(row.time_ns, duration_ns);
   row.ord_ns = EndOfRow(row.time_ns, duration_ns);
   format::ForEachColumn<Row>([&](const format::ColumnDesc& column, auto member) {
@@ -167,7 +210,15 @@ void RunMaker::Metric(std::int32_t rank, const format::MetricRow& row) {
   Add(rank, row, &format::Rows::metrics, 0);
 }
 
-void RunMaker::Slice(const format::SliceRow& row) {
+void RunMaker::Slice(const format::SliceRow& given) {
+  if (!format::InBounds(given)) {
+    format::SliceRow row = given;
+    format::ClampToBounds(&row);
+    ++impossible_;
+    Slice(row);
+    return;
+  }
+  const format::SliceRow& row = given;
   Rank* const to = failed_ ? nullptr : RankOf(row.rank);
   if (to == nullptr) return;
   store::SliceBlock& block = to->block;
@@ -238,6 +289,12 @@ void RunMaker::Put(std::int32_t rank, const store::SlicePlace& place,
                    const store::SliceBlock& block) {
   Rank* const to = failed_ || block.rows() == 0 ? nullptr : RankOf(rank);
   if (to == nullptr) return;
+  if (!Possible(block)) {
+    store::SliceBlock clamped = block;
+    impossible_ += Clamp(&clamped);
+    Put(rank, place, clamped);
+    return;
+  }
   auto sealed = store::WriteSliceSegment(to->writer->folder(), place, block);
   if (!sealed.ok()) {
     Take(sealed.status());
@@ -269,6 +326,12 @@ void RunMaker::PutMetrics(std::int32_t rank, const store::SlicePlace& place,
                           const store::MetricBlock& block) {
   Rank* const to = failed_ || block.rows() == 0 ? nullptr : RankOf(rank);
   if (to == nullptr) return;
+  if (!Possible(format::kTimeBound, block.time_ns)) {
+    store::MetricBlock clamped = block;
+    impossible_ += Clamp(format::kTimeBound, &clamped.time_ns);
+    PutMetrics(rank, place, clamped);
+    return;
+  }
   auto sealed = store::WriteMetricSegment(to->writer->folder(), place, block);
   if (!sealed.ok()) {
     Take(sealed.status());
@@ -297,6 +360,13 @@ void RunMaker::Note(std::string text) {
 Result<ImportSummary> RunMaker::Finish(const Description& description) {
   for (auto& [number, rank] : ranks_) SealSlices(rank.get());
   if (!status_.ok()) return status_;
+  if (const std::uint64_t impossible = impossible_; impossible > 0) {
+    Count("damaged", "", impossible, true);
+    Note(
+        fmt::format("{} {} that cannot be (times beyond 1896 to 2116, lengths above 4.5 years, "
+                    "steps above 2^53): the nearest that can be was taken",
+                    impossible, impossible == 1 ? "number" : "numbers"));
+  }
   const bool any =
       summary_.slices + summary_.steps + summary_.metrics + summary_.events + summary_.other_rows >
       0;

@@ -72,9 +72,13 @@ Status GiveText(const ordered_json& json, char** out) {
 
 ordered_json SalvageJson(const store::Salvage& salvage) {
   if (!salvage.any()) return ordered_json::object();
-  return {{"damaged_blocks", salvage.damaged_blocks},     {"torn_tails", salvage.torn_tails},
-          {"unreadable_files", salvage.unreadable_files}, {"missing_rows", salvage.missing_rows},
-          {"foreign_files", salvage.foreign_files},       {"notes", salvage.notes}};
+  return {{"damaged_blocks", salvage.damaged_blocks},
+          {"torn_tails", salvage.torn_tails},
+          {"unreadable_files", salvage.unreadable_files},
+          {"missing_rows", salvage.missing_rows},
+          {"impossible_rows", salvage.impossible_rows},
+          {"foreign_files", salvage.foreign_files},
+          {"notes", salvage.notes}};
 }
 
 ordered_json InfoJson(const store::RunInfo& info, const store::RunState& state) {

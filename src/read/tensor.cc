@@ -28,15 +28,6 @@ constexpr store::StepRange kAllSteps{std::numeric_limits<std::int64_t>::min(),
 /// since a loop over steps would read the parts again and again.
 constexpr int kPartialLooks = 4;
 
-void Add(const store::Salvage& more, store::Salvage* to) {
-  to->damaged_blocks += more.damaged_blocks;
-  to->torn_tails += more.torn_tails;
-  to->unreadable_files += more.unreadable_files;
-  to->missing_rows += more.missing_rows;
-  to->foreign_files += more.foreign_files;
-  to->notes.insert(to->notes.end(), more.notes.begin(), more.notes.end());
-}
-
 Status Mismatch(std::string_view file, std::uint64_t bytes, std::string_view dtype,
                 std::string_view shape) {
   return {
@@ -98,7 +89,7 @@ std::uint32_t Tensor::ShapeIndex(std::string_view text) {
 
 store::Salvage Tensor::salvage() const {
   store::Salvage all = located_salvage_;
-  for (const Keys& keys : keys_) Add(keys.salvage, &all);
+  for (const Keys& keys : keys_) all.Add(keys.salvage);
   return all;
 }
 

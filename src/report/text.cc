@@ -172,6 +172,10 @@ std::string Significant(double value, int digits) {
   if (!std::isfinite(value)) return "—";
   if (value == 0) return "0";
   const double magnitude = std::abs(value);
+  // What no training measures, in few signs: 1e308 has 309 digits.
+  if (magnitude < 1e-9 || magnitude >= 1e15) {
+    return fmt::format("{}{:.{}e}", value < 0 ? "−" : "", magnitude, digits - 1);
+  }
   // Rounding may carry into the next power: 9.996 is 10.0, not 10.00.
   const double scale =
       std::pow(10, digits - 1 - static_cast<int>(std::floor(std::log10(magnitude))));
@@ -184,7 +188,9 @@ std::string Significant(double value, int digits) {
 }
 
 std::string Thousands(std::int64_t value) {
-  std::string digits = std::to_string(value < 0 ? -value : value);
+  // Without its sign; the smallest of all has no positive.
+  std::string digits = std::to_string(value);
+  if (value < 0) digits.erase(0, 1);
   for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) {
     digits.insert(static_cast<std::size_t>(at), ",");
   }
@@ -537,6 +543,7 @@ std::string Damage(const store::Salvage& v) {
   add(v.torn_tails, "torn tail", "torn tails");
   add(v.unreadable_files, "unreadable file", "unreadable files");
   add(v.missing_rows, "missing row", "missing rows");
+  add(v.impossible_rows, "row with an impossible number", "rows with impossible numbers");
   return text + ".";
 }
 

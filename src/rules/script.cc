@@ -664,6 +664,7 @@ class Script {
           },
           pending.row);
     }
+    if (options_.records) options_.records(records);
     if (options_.one_by_one) {
       for (const store::OrderedRecord& record : records) engine_->Feed(record);
     } else {

@@ -5,7 +5,9 @@
 #pragma once
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,8 @@ struct ScriptOptions {
   std::optional<RuleSet> rules;
   /// Each record alone, and not those that stand together at once.
   bool one_by_one = false;
+  /// Sees the records before the rules do; valid during the call.
+  std::function<void(std::span<const store::OrderedRecord>)> records;
 };
 
 /// `foreign`: makes rules of the user's own. kUnusable: the file cannot be read.

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/saturate.h"
 #include "store/reader.h"
 
 namespace telltale::run {
@@ -65,8 +66,8 @@ class StatusFold {
   std::uint32_t attempt_;
   StatusFacts facts_;
   std::deque<RecentStep> recent_;
-  std::int64_t recent_duration_ns_ = 0;
-  std::int64_t recent_wait_ns_ = 0;
+  Sum recent_duration_ns_ = 0;
+  Sum recent_wait_ns_ = 0;
   double all_duration_ns_ = 0;
   double all_probe_ns_ = 0;
   /// What Telltale's own processes took from the training, of how long.

@@ -13,6 +13,7 @@
 #include "report/html.h"
 #include "rules/groups.h"
 #include "rules/rule_set.h"
+#include "server/isolated.h"
 #include "server/json_text.h"
 #include "server/overview.h"
 
@@ -287,6 +288,33 @@ bool LiveRun::Decide(std::chrono::steady_clock::time_point deadline) {
 }
 
 bool LiveRun::Advance(std::chrono::milliseconds limit) {
+  if (gave_up_) {
+    // Not again and again: until somebody records or mends it.
+    std::error_code error;
+    const auto written = std::filesystem::last_write_time(path_ / "run.json", error);
+    if (error || written == gave_up_at_) return false;
+    gave_up_ = false;
+    Reset();
+  }
+  bool more = false;
+  const Status read = Isolated(path_, [&] { more = ReadOn(limit); });
+  if (read.ok()) return more;
+  GiveUp(read.message());
+  return false;
+}
+
+void LiveRun::GiveUp(const std::string& why) {
+  std::error_code ignored;
+  gave_up_ = changed_ = true;
+  gave_up_at_ = std::filesystem::last_write_time(path_ / "run.json", ignored);
+  error_ = why;
+  loading_ = false;
+  cursor_.reset();
+  engine_.reset();
+  judge_.reset();
+}
+
+bool LiveRun::ReadOn(std::chrono::milliseconds limit) {
   auto deadline = std::chrono::steady_clock::now() + limit;
   if (cursor_) ReadState(Now());
   if (!cursor_) {
@@ -342,12 +370,17 @@ bool LiveRun::Publish(bool now) {
   if (cursor_) {
     const rules::Replay& known = view_.data.replay;
     const bool judged = known.ended && !engine_ && watched_->log().CameToItsEnd(known.info);
-    next->overview = OverviewJson(view_, {.id = id_,
-                                          .now_ns = now_ns(),
-                                          .watermark_ns = watermark_ns_,
-                                          .loading = loading_,
-                                          .judged = judged,
-                                          .error = error_});
+    const Moment moment{.id = id_,
+                        .now_ns = now_ns(),
+                        .watermark_ns = watermark_ns_,
+                        .loading = loading_,
+                        .judged = judged,
+                        .error = error_};
+    const Status made = Isolated(path_, [&] { next->overview = OverviewJson(view_, moment); });
+    if (!made.ok()) {
+      GiveUp(made.message());
+      next->error = error_;
+    }
   } else {
     next->error = error_;
   }

@@ -91,6 +91,9 @@ class LiveRun {
   Status Open();
   /// Forgets all that was read: the next Advance opens the run anew.
   void Reset();
+  bool ReadOn(std::chrono::milliseconds limit);
+  /// The run threw what nobody expects: it says so, and nothing more is read until it is another.
+  void GiveUp(const std::string& why);
   void ReadState(std::int64_t now);
   void ReadWatch();
   bool ReadRecords(std::chrono::steady_clock::time_point deadline);
@@ -140,6 +143,8 @@ class LiveRun {
   std::int64_t last_ord_ns_ = 0;
   std::int64_t watch_read_ns_ = 0;
   std::filesystem::file_time_type info_time_{};
+  bool gave_up_ = false;
+  std::filesystem::file_time_type gave_up_at_{};
 };
 
 }  // namespace telltale::server

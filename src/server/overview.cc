@@ -257,7 +257,7 @@ class Overview {
                      {"count", total->count},
                      {"p50_ns", std::llround(total->duration_ns.At(0.5))},
                      {"max_ns", std::llround(total->duration_ns.max())},
-                     {"total_ns", total->total_ns}});
+                     {"total_ns", static_cast<std::int64_t>(total->total_ns)}});
     }
     return out;
   }

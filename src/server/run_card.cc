@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "report/text.h"
+#include "server/isolated.h"
 #include "store/folder.h"
 
 namespace telltale::server {
@@ -125,6 +126,19 @@ Result<report::RunData> ReadCard(const fs::path& run) {
 }
 
 void RunCard::Look() {
+  const Status looked = Isolated(path_, [this] { LookAtFiles(); });
+  if (!looked.ok()) GiveUp(looked);
+}
+
+void RunCard::GiveUp(const Status& why) {
+  json_ = Unreadable(id_, why.message());
+  replay_status_ = why;
+  reading_.reset();
+  facts_.reset();
+  looked_ = whole_ = true;
+}
+
+void RunCard::LookAtFiles() {
   // One that runs may end without a word in its files.
   if (looked_ && over_ && StampOf(path_, info_.finished) == stamp_) return;
   auto reader = store::RunReader::Open(path_);
@@ -186,6 +200,13 @@ void RunCard::Begin() {
 
 bool RunCard::Advance(std::chrono::steady_clock::time_point deadline) {
   if (whole_) return false;
+  bool more = false;
+  const Status read = Isolated(path_, [&] { more = ReadOn(deadline); });
+  if (!read.ok()) GiveUp(read);
+  return more && read.ok();
+}
+
+bool RunCard::ReadOn(std::chrono::steady_clock::time_point deadline) {
   if (!begun_) Begin();
   if (reading_->replayer ? Replay(deadline) : ReadWriters(deadline)) return true;
   Finish();

@@ -47,13 +47,14 @@ class RunCard {
   RunCard(std::string id, std::filesystem::path path, Seen seen = {})
       : id_(std::move(id)), path_(std::move(path)), seen_(std::move(seen)) {}
 
-  /// Looks what has changed; reads no records.
+  /// Looks what has changed; reads no records. Never throws, as Advance: see isolated.h.
   void Look();
   /// Reads on until the deadline, a piece at least; true where there is more.
   bool Advance(std::chrono::steady_clock::time_point deadline);
   /// Steps and findings are those of all that there was at the last look.
   bool whole() const { return whole_; }
-  /// Why the rules could not read all records; the line then has what the watcher said.
+  /// Why the rules could not read all records (the line then has what the watcher said), or why
+  /// the run cannot be read at all (the line then says so).
   const Status& replay_status() const { return replay_status_; }
 
   const std::filesystem::path& path() const { return path_; }
@@ -71,6 +72,10 @@ class RunCard {
     std::unique_ptr<rules::Replayer> replayer;  ///< Where the watcher has no end of its own.
     bool replayed = false;
   };
+  void LookAtFiles();
+  bool ReadOn(std::chrono::steady_clock::time_point deadline);
+  /// The line says why; nothing more is read of it.
+  void GiveUp(const Status& why);
   void Begin();
   /// True where there is more.
   bool ReadWriters(std::chrono::steady_clock::time_point deadline);

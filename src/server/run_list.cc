@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "server/isolated.h"
 
 namespace telltale::server {
 namespace {
@@ -165,7 +166,12 @@ RunList::Rendered RunList::Render(const Loaded& loaded) const {
   for (const auto& [id, card] : cards_) {
     const LiveRun* const run = Known(loaded, id, card.path());
     if (run == nullptr && !card.whole()) ++out.unread;
-    lines.push_back({card.created_ns(), run != nullptr ? CardJson(id, run->data()) : card.json()});
+    std::string json = card.json();
+    // What its card says stands where the newest cannot be said.
+    if (run != nullptr) {
+      static_cast<void>(Isolated(card.path(), [&] { json = CardJson(id, run->data()); }));
+    }
+    lines.push_back({card.created_ns(), std::move(json)});
   }
   std::stable_sort(lines.begin(), lines.end(),
                    [](const Line& a, const Line& b) { return a.created_ns > b.created_ns; });

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <type_traits>
 #include <utility>
 
 #include "base/string_pool.h"
 #include "store/folder.h"
+#include "store/impossible_row.h"
 #include "store/journal_reader.h"
 #include "store/segment_scan.h"
 
@@ -73,6 +75,24 @@ void Append(const Value& value, ScanColumn* column) {
   }
 }
 
+/// What a column can hold: u64 as the bits of an i64, so that what is above those is below zero.
+format::Bound BoundOfColumn(format::TableId table, std::string_view name) {
+  for (const format::ColumnDesc& column : FindTable(table)->columns) {
+    if (column.name == name) return {column.least, column.most};
+  }
+  return {std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()};
+}
+
+template <class Value>
+void Drop(const std::vector<char>& left_out, std::vector<Value>* values) {
+  if (values->empty()) return;
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < left_out.size(); ++i) {
+    if (left_out[i] == 0) (*values)[kept++] = (*values)[i];
+  }
+  values->resize(kept);
+}
+
 class WriterScan {
  public:
   WriterScan(std::filesystem::path folder, std::string writer, const ScanRequest& request,
@@ -124,7 +144,8 @@ class WriterScan {
       bool given = false;
       const auto visit = [&](ScanPiece& piece) {
         given = true;
-        stopped = visit_(piece);
+        LeaveOutImpossible(segment, &piece);
+        if (piece.rows > 0) stopped = visit_(piece);
         return stopped;
       };
       const Result<std::uint64_t> rows =
@@ -140,6 +161,37 @@ class WriterScan {
       highest_ = std::max(highest_, segment.last_seq);
     }
     return {};
+  }
+
+  /// Drops and counts the rows of a segment with a number out of bounds in a column asked for.
+  void LeaveOutImpossible(const SegmentName& segment, ScanPiece* piece) {
+    std::vector<char> left_out;
+    for (std::size_t i = 0; i < piece->columns.size(); ++i) {
+      const ScanColumn& column = piece->columns[i];
+      const format::Bound bound = BoundOfColumn(request_.table, request_.columns[i]);
+      for (std::size_t at = 0; at < column.ints.size(); ++at) {
+        if (bound.Has(column.ints[at])) continue;
+        left_out.resize(piece->rows);
+        if (column.constant) {
+          left_out.assign(piece->rows, 1);
+        } else {
+          left_out[at] = 1;
+        }
+      }
+    }
+    if (left_out.empty()) return;
+    for (ScanColumn& column : piece->columns) {
+      if (column.constant) continue;
+      Drop(left_out, &column.ints);
+      Drop(left_out, &column.reals);
+      Drop(left_out, &column.codes);
+    }
+    const auto count =
+        static_cast<std::uint64_t>(std::count(left_out.begin(), left_out.end(), char{1}));
+    piece->rows -= count;
+    salvage_->impossible_rows += count;
+    Note(fmt::format("{}: {} rows with a number that cannot be are left out",
+                     (folder_ / segment.file).string(), count));
   }
 
   /// Whether the segments hold all that the journal has of the table.
@@ -184,9 +236,16 @@ class WriterScan {
     std::vector<const Row*> chosen;
     for (const Row& row : rows) {
       if (covered_.Has(row.seq) || row.seq <= highest_in_journals_) continue;
-      highest_in_journals_ = row.seq;
-      highest_ = std::max(highest_, row.seq);
-      ++seen_;
+      if (format::kAmountBound.Has(row.seq)) {
+        highest_in_journals_ = row.seq;
+        highest_ = std::max(highest_, row.seq);
+        ++seen_;
+      }
+      if (!format::InBounds(row)) {
+        ++salvage_->impossible_rows;
+        Note(ImpossibleRow(folder_, row));
+        continue;
+      }
       if constexpr (requires { row.name; }) {
         if (request_.name && row.name != *request_.name) continue;
       }

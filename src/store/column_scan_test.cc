@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -145,6 +146,30 @@ TEST_F(ColumnScan, ReadsTheJournalWhereItsSegmentIsDamaged) {
   const Found found = Scan(run_, "a");
   EXPECT_EQ(found.steps.size(), 50U);
   EXPECT_EQ(found.salvage.unreadable_files, 1U);
+}
+
+TEST_F(ColumnScan, LeavesOutAndCountsRowsWithNumbersThatCannotBe) {
+  for (const bool sealed : {false, true}) {
+    SCOPED_TRACE(sealed);
+    auto writer = Open();
+    format::Batch batch = Statistics(0, 10);
+    for (format::StatisticRow& row : batch.rows.statistics) {
+      if (row.name == "a" && row.step == 3) row.step = std::numeric_limits<std::int64_t>::max();
+      if (row.name == "b" && row.step == 5) row.rank = std::numeric_limits<std::int32_t>::min();
+    }
+    ASSERT_TRUE(writer->Append(batch).ok());
+    ASSERT_TRUE(writer->Close(sealed).ok());
+    const Found found = Scan(run_, "a");
+    EXPECT_EQ(found.steps, (std::vector<std::int64_t>{0, 1, 2, 4, 5, 6, 7, 8, 9}));
+    EXPECT_EQ(found.means[3], 2);
+    EXPECT_EQ(found.means.size(), found.steps.size());
+    EXPECT_EQ(found.modes.size(), found.steps.size());
+    EXPECT_TRUE(found.salvage.any());
+    EXPECT_GE(found.salvage.impossible_rows, 1U);
+    EXPECT_EQ(found.salvage.missing_rows, 0U);
+    EXPECT_EQ(Scan(run_, "b").steps.size(), 9U);
+    std::filesystem::remove_all(run_ / "agent-a");
+  }
 }
 
 TEST_F(ColumnScan, CountsWhatIsMissing) {

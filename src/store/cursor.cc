@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "format/bounds.h"
 #include "store/folder.h"
 #include "store/follower.h"
 #include "store/window_folder.h"
@@ -308,15 +309,7 @@ void CursorImpl::Push(Stream stream) {
   std::push_heap(heap_.begin(), heap_.end(), After{&rank_});
 }
 
-void CursorImpl::Count(Salvage* salvage) {
-  const Salvage read = std::exchange(*salvage, {});
-  salvage_.damaged_blocks += read.damaged_blocks;
-  salvage_.torn_tails += read.torn_tails;
-  salvage_.unreadable_files += read.unreadable_files;
-  salvage_.missing_rows += read.missing_rows;
-  salvage_.foreign_files += read.foreign_files;
-  salvage_.notes.insert(salvage_.notes.end(), read.notes.begin(), read.notes.end());
-}
+void CursorImpl::Count(Salvage* salvage) { salvage_.Add(std::exchange(*salvage, {})); }
 
 void CursorImpl::ReadAhead() {
   if (!options_.read_ahead) return;
@@ -544,6 +537,9 @@ Result<Admission> AdmissionFromJson(std::string_view json) {
     in.at("from_ns").get_to(admission.from_ns);
     in.at("at_ns").get_to(admission.at_ns);
     in.at("from_seq").get_to(admission.from_seq);
+    if (!format::IsWatermark(admission.from_ns) || !format::IsWatermark(admission.at_ns)) {
+      return {Code::kUnusable, "not an admission: a time in it cannot be"};
+    }
     return admission;
   } catch (const std::exception& error) {
     return {Code::kUnusable, "not an admission: " + JsonTrouble(error)};

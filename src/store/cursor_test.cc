@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <random>
 #include <tuple>
 
@@ -114,6 +115,35 @@ TEST_F(CursorTest, MasksAndLeavesTheWatcherOut) {
   const auto cursor = reader_->NewCursor({.table_mask = MaskOf(format::TableId::kMetrics)}).value();
   EXPECT_EQ(PollAll(cursor.get()), (std::vector<Seen>{{5, "agent-a", 1, 1, 1.0}}));
   EXPECT_TRUE(cursor->AtEnd());
+}
+
+TEST_F(CursorTest, RowsWithNumbersThatCannotBeAreLeftOutAndCounted) {
+  for (const bool sealed : {false, true}) {
+    SCOPED_TRACE(sealed);
+    const auto a = Open(sealed ? "agent-sealed" : "agent-a");
+    format::Batch batch = Scalars(0, 5);
+    batch.rows.scalars[1].step = std::numeric_limits<std::int64_t>::min();
+    batch.rows.scalars[3].rank = -2;
+    batch.rows.steps.push_back({.ord_ns = 5, .time_ns = 5, .duration_ns = -1});
+    ASSERT_TRUE(a->Append(batch).ok());
+    if (sealed) {
+      ASSERT_TRUE(a->Close(true).ok());
+    }
+    const auto cursor = NewCursor();
+    std::vector<double> values;
+    for (const Seen& one : PollAll(cursor.get())) {
+      if (std::get<1>(one) == (sealed ? "agent-sealed" : "agent-a"))
+        values.push_back(std::get<4>(one));
+    }
+    EXPECT_EQ(values, (std::vector<double>{0, 2, 4}));
+    EXPECT_EQ(cursor->salvage().impossible_rows, sealed ? 6U : 3U);
+    EXPECT_EQ(cursor->salvage().missing_rows, 0U);
+    const std::vector<std::string>& notes = cursor->salvage().notes;
+    EXPECT_TRUE(std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+      return note.ends_with(
+          "row 2 of table scalars is left out: step = -9223372036854775808 cannot be");
+    }));
+  }
 }
 
 TEST_F(CursorTest, AReaderThatSleptFindsDeletedJournalsInSegments) {

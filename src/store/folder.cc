@@ -82,7 +82,9 @@ std::optional<SegmentName> ParseSegmentName(std::string_view name) {
   const format::TableDesc* table = FindTable(name.substr(0, dash1));
   const auto first = ParseNumber(name.substr(dash1 + 1, dash2 - dash1 - 1));
   const auto last = ParseNumber(name.substr(dash2 + 1));
-  if (table == nullptr || !first || !last || *first > *last) return std::nullopt;
+  if (table == nullptr || !first || !last || *first > *last || !format::kAmountBound.Has(*last)) {
+    return std::nullopt;
+  }
   segment.table = table->id;
   segment.first_seq = *first;
   segment.last_seq = *last;

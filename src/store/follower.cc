@@ -8,6 +8,9 @@
 #include <limits>
 #include <type_traits>
 
+#include "format/bounds.h"
+#include "store/impossible_row.h"
+
 namespace telltale::store {
 namespace {
 
@@ -21,6 +24,7 @@ constexpr std::size_t kMaxNotes = 1000;
 struct Looked {
   bool follow = true;    ///< They are the rows from `next` on, none missing and none twice.
   bool in_order = true;  ///< Of ord_ns.
+  bool possible = true;  ///< Every number is within its bounds.
 };
 
 /// In one pass: rows are wide, and more of them than the nearest cache holds.
@@ -31,6 +35,7 @@ Looked Look(const std::vector<Row>& rows, std::uint64_t next) {
   for (const Row& row : rows) {
     looked.follow = looked.follow && row.seq == next++;
     looked.in_order = looked.in_order && row.ord_ns >= last;
+    looked.possible = looked.possible && format::InBounds(row);
     last = row.ord_ns;
   }
   return looked;
@@ -301,6 +306,7 @@ bool WriterFollower::Sift(RowChunk* chunk) {
     if (!looked.follow) {
       std::erase_if(table, [&](const Row& row) {
         if (row.seq < next) return true;
+        if (!format::kAmountBound.Has(row.seq)) return ImpossibleRowLeftOut(row);
         missing += row.seq - next;
         next = row.seq + 1;
         return false;
@@ -314,12 +320,29 @@ bool WriterFollower::Sift(RowChunk* chunk) {
       Note(fmt::format("{}: {} rows before row {} of table {} are missing", folder_.string(),
                        missing, next, FindTable(Row::kTable)->name));
     }
+    if (!looked.possible) {
+      LeaveOutImpossible(&table);
+      looked = Look(table, 0);
+    }
     if ((table_mask_ & MaskOf(Row::kTable)) == 0) table.clear();
     // What is left has rising sequence numbers.
     if (looked.in_order) chunk->in_order |= MaskOf(Row::kTable);
     left = left || !table.empty();
   });
   return left;
+}
+
+template <class Row>
+void WriterFollower::LeaveOutImpossible(std::vector<Row>* rows) {
+  std::erase_if(
+      *rows, [&](const Row& row) { return !format::InBounds(row) && ImpossibleRowLeftOut(row); });
+}
+
+template <class Row>
+bool WriterFollower::ImpossibleRowLeftOut(const Row& row) {
+  ++salvage_->impossible_rows;
+  Note(ImpossibleRow(folder_, row));
+  return true;
 }
 
 void WriterFollower::NoteDamage() {

@@ -72,9 +72,15 @@ class WriterFollower {
   Result<bool> FinishOpening(std::unique_ptr<RowChunk>* chunk);
   void TakeHeader(const JournalChunk& chunk);
   void SkipTo(const NextSeqs& seqs);
-  /// Drops rows that were delivered before, counts gaps, clears what the mask leaves out, looks
-  /// which are in order; true where rows are left.
+  /// Drops rows that were delivered before and those that cannot be, counts gaps, clears what the
+  /// mask leaves out, looks which are in order; true where rows are left.
   bool Sift(RowChunk* chunk);
+  /// Drops and counts rows with numbers out of bounds.
+  template <class Row>
+  void LeaveOutImpossible(std::vector<Row>* rows);
+  /// Counts one. Returns true.
+  template <class Row>
+  bool ImpossibleRowLeftOut(const Row& row);
   std::optional<std::uint64_t> JournalOf(const SegmentName& segment);
   void NoteDamage();
   void Note(std::string text);

@@ -3,6 +3,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
+#include "format/bounds.h"
 #include "format/wire.h"
 
 namespace telltale::store {
@@ -36,6 +39,13 @@ void GetSeqs(WireReader* in, NextSeqs* seqs) {
 
 bool KindIs(WireReader* in, JournalRecord kind) {
   return in->Get<std::uint8_t>() == static_cast<std::uint8_t>(kind);
+}
+
+/// Whether numbers of a foreign file can be; behind them nobody asks again.
+bool Possible(const NextSeqs& seqs) {
+  return std::all_of(seqs.begin(), seqs.end(), [](std::uint64_t seq) {
+    return seq == 0 || format::kAmountBound.Has(seq - 1);
+  });
 }
 
 Status Malformed(const char* what) {
@@ -107,6 +117,10 @@ Result<JournalHeader> DecodeHeader(std::string_view bytes) {
   header.watermark_ns = in.Get<std::int64_t>();
   GetSeqs(&in, &header.next_seq);
   if (!in.ok()) return Malformed("header is cut");
+  if (!format::IsWatermark(header.watermark_ns) || !format::kTimeBound.Has(header.created_ns) ||
+      !format::kTimeBound.Has(header.monotonic_to_run_ns) || !Possible(header.next_seq)) {
+    return Malformed("a number of the header cannot be");
+  }
   return header;
 }
 
@@ -125,6 +139,10 @@ Result<SealedRecord> DecodeSealed(std::string_view bytes) {
   sealed.digest = in.Get<std::array<std::uint8_t, 16>>();
   sealed.watermark_ns = in.Get<std::int64_t>();
   if (!in.ok()) return Malformed("sealed record is cut");
+  if (!format::IsWatermark(sealed.watermark_ns) || !format::kAmountBound.Has(sealed.first_seq) ||
+      !format::kAmountBound.Has(sealed.last_seq)) {
+    return Malformed("a number of the sealed record cannot be");
+  }
   return sealed;
 }
 
@@ -136,6 +154,10 @@ Result<EndRecord> DecodeEnd(std::string_view bytes) {
   end.ended_ns = in.Get<std::int64_t>();
   GetSeqs(&in, &end.next_seq);
   if (!in.ok()) return Malformed("end record is cut");
+  if (!format::IsWatermark(end.watermark_ns) || !format::kTimeBound.Has(end.ended_ns) ||
+      !Possible(end.next_seq)) {
+    return Malformed("a number of the end record cannot be");
+  }
   return end;
 }
 

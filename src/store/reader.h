@@ -24,9 +24,22 @@ struct Salvage {
   std::uint64_t torn_tails = 0;        ///< Journals that end inside a record.
   std::uint64_t unreadable_files = 0;  ///< Segments or journals that could not be opened at all.
   std::uint64_t missing_rows = 0;      ///< Gaps in sequence numbers.
-  std::uint64_t foreign_files = 0;     ///< Files that are not ours, left alone.
-  std::vector<std::string> notes;      ///< One line each: file, offset, what.
-  bool any() const { return damaged_blocks + torn_tails + unreadable_files + missing_rows > 0; }
+  /// Rows left out because a number of theirs is out of bounds (format/bounds.h).
+  std::uint64_t impossible_rows = 0;
+  std::uint64_t foreign_files = 0;  ///< Files that are not ours, left alone.
+  std::vector<std::string> notes;   ///< One line each: file, offset, what.
+  bool any() const {
+    return damaged_blocks + torn_tails + unreadable_files + missing_rows + impossible_rows > 0;
+  }
+  void Add(const Salvage& more) {
+    damaged_blocks += more.damaged_blocks;
+    torn_tails += more.torn_tails;
+    unreadable_files += more.unreadable_files;
+    missing_rows += more.missing_rows;
+    impossible_rows += more.impossible_rows;
+    foreign_files += more.foreign_files;
+    notes.insert(notes.end(), more.notes.begin(), more.notes.end());
+  }
 };
 
 /// One record in the order of readers. `writer` indexes Cursor::writers(); exactly one pointer of

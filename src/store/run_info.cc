@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -13,6 +15,7 @@
 #include "base/json.h"
 #include "base/json_depth.h"
 #include "base/process.h"
+#include "format/bounds.h"
 #include "store/folder.h"
 
 namespace telltale::store {
@@ -103,6 +106,17 @@ bool Moves(const std::filesystem::path& run) {
   return false;
 }
 
+/// Whether its numbers can be (format/bounds.h): behind them nobody asks again.
+bool Possible(const RunInfo& info) {
+  const auto possible = [](const Attempt& attempt) {
+    return format::kIndexBound.Has(attempt.number) && format::kTimeBound.Has(attempt.start_ns) &&
+           format::kTimeBound.Has(attempt.end_ns);
+  };
+  return format::kTimeBound.Has(info.created_ns) && format::kLengthBound.Has(info.interval_ms) &&
+         std::isfinite(info.overhead_budget) &&
+         std::all_of(info.attempts.begin(), info.attempts.end(), possible);
+}
+
 }  // namespace
 
 Result<RunInfo> ReadRunInfo(const std::filesystem::path& run) {
@@ -130,6 +144,11 @@ Result<RunInfo> ReadRunInfo(const std::filesystem::path& run) {
     }
     if (info.format_major < 1) {
       return {Code::kUnusable, fmt::format("{} names no format version: it is not a run of ours or "
+                                           "damaged; restore it from a copy",
+                                           path.string())};
+    }
+    if (!Possible(info)) {
+      return {Code::kUnusable, fmt::format("{} names a time or a number that cannot be: it is "
                                            "damaged; restore it from a copy",
                                            path.string())};
     }

@@ -100,8 +100,12 @@ TEST(RunInfo, ThatIsNoJsonIsSaidWithItsPlace) {
 
 TEST(RunInfo, ThatIsDamagedIsSaidInWordsForPeople) {
   const TempFolder temp;
-  for (const char* text : {"", "{ not json", "[1]", "3", "{\"format\": {\"major\": \"one\"}}",
-                           "{\"format\": {\"major\": 1}, \"attempts\": 3}"}) {
+  for (const char* text :
+       {"", "{ not json", "[1]", "3", "{\"format\": {\"major\": \"one\"}}",
+        "{\"format\": {\"major\": 1}, \"attempts\": 3}",
+        "{\"format\": {\"major\": 1}, \"created_ns\": 9223372036854775807}",
+        "{\"format\": {\"major\": 1}, \"attempts\": [{\"number\": 1, \"start_ns\": "
+        "-9223372036854775808}]}"}) {
     std::ofstream(temp.path() / "run.json") << text;
     const Status status = ReadRunInfo(temp.path()).status();
     EXPECT_EQ(status.code(), Code::kUnusable) << text;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "format/bounds.h"
 #include "store/arrow_rows.h"
 #include "store/folder.h"
 #include "store/parquet_column.h"
@@ -99,6 +100,11 @@ Result<SegmentInfo> SegmentInfoOf(const std::filesystem::path& path,
       !Parse(*metadata, kWatermarkBeforeKey, &info.watermark_before_ns) ||
       !Parse(*metadata, kWatermarkAfterKey, &info.watermark_after_ns)) {
     return {Code::kUnusable, fmt::format("{}: its metadata cannot be read", path.string())};
+  }
+  if (!format::IsWatermark(info.watermark_before_ns) ||
+      !format::IsWatermark(info.watermark_after_ns) || info.first_seq > info.last_seq ||
+      !format::kAmountBound.Has(info.last_seq)) {
+    return {Code::kUnusable, fmt::format("{}: a number of its metadata cannot be", path.string())};
   }
   info.table = table->id;
   info.rows = static_cast<std::uint64_t>(file.num_rows());

@@ -2,9 +2,10 @@
 #include "store/slice_segment.h"
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 
+#include "base/saturate.h"
+#include "format/bounds.h"
 #include "store/bulk_columns.h"
 
 namespace telltale::store {
@@ -15,9 +16,8 @@ constexpr std::string_view kSliceDeltas[] = {"seq",  "ord_ns",      "time_ns",  
                                              "step", "correlation", "external", "flow"};
 
 std::int64_t EndOf(std::int64_t begin_ns, std::int64_t duration_ns) {
-  constexpr std::int64_t kLast = std::numeric_limits<std::int64_t>::max();
-  if (duration_ns > 0) begin_ns = begin_ns > kLast - duration_ns ? kLast : begin_ns + duration_ns;
-  return std::max<std::int64_t>(begin_ns, 0);
+  const std::int64_t end_ns = SaturatingAdd(begin_ns, std::max<std::int64_t>(duration_ns, 0));
+  return std::clamp<std::int64_t>(end_ns, 0, format::kTimeBound.most);
 }
 
 /// The columns of a block in the schema's order. The block outlives them.

@@ -350,7 +350,7 @@ Result<std::unique_ptr<TensorIndex>> ReadTensorIndex(const std::filesystem::path
     };
     TELLTALE_RETURN_IF_ERROR(ScanWriterColumns(folder, request, take, &salvage));
   }
-  if (salvage.unreadable_files + salvage.missing_rows + salvage.damaged_blocks > 0) {
+  if (salvage.any()) {
     return {Code::kPartial, fmt::format("{}: part of its index is damaged: {}", folder.string(),
                                         salvage.notes.empty() ? "" : salvage.notes.front())};
   }

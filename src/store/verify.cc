@@ -16,7 +16,9 @@
 #include <type_traits>
 
 #include "base/unique_fd.h"
+#include "format/bounds.h"
 #include "store/folder.h"
+#include "store/impossible_row.h"
 #include "store/journal_reader.h"
 #include "store/run_info.h"
 #include "store/segment.h"
@@ -26,6 +28,8 @@ namespace telltale::store {
 namespace {
 
 constexpr std::uint64_t kVerifyReadBytes = 1 << 20;
+/// Rows of a writer that are named.
+constexpr std::uint64_t kMostImpossible = 20;
 
 using Digest = std::array<std::uint8_t, 16>;
 
@@ -132,10 +136,20 @@ class WriterVerifier {
         {file.empty() ? name_ : name_ + "/" + file, offset, std::move(what)});
   }
 
+  /// Of forged rows there may be millions.
+  template <class Row>
+  void SayImpossible(const Row& row) {
+    if (++impossible_ <= kMostImpossible) Say("", {}, ImpossibleRow(name_, row));
+    if (impossible_ == kMostImpossible) Say("", {}, "further rows with such numbers are not named");
+  }
+
   void TakeRows(const format::Rows& rows) {
     format::ForEachTable(rows, [&](const auto& table) {
       using Row = typename std::remove_cvref_t<decltype(table)>::value_type;
-      for (const Row& row : table) found_[static_cast<std::uint8_t>(Row::kTable)].Add(row.seq);
+      for (const Row& row : table) {
+        found_[static_cast<std::uint8_t>(Row::kTable)].Add(row.seq);
+        if (!format::InBounds(row)) SayImpossible(row);
+      }
       report_->rows += table.size();
     });
     for (const format::TensorRow& row : rows.tensors) {
@@ -337,6 +351,7 @@ class WriterVerifier {
   std::set<std::uint64_t> journals_;
   std::map<std::string, std::vector<TensorPlace>> tensors_;
   bool ended_ = false;
+  std::uint64_t impossible_ = 0;  ///< Rows with numbers out of bounds.
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "analysis/summary.h"
+#include "base/saturate.h"
 #include "format/records.gen.h"
 
 namespace telltale::telemetry {
@@ -19,9 +20,9 @@ class StepTotals {
 
   struct Sums {
     std::uint64_t steps = 0;
-    std::int64_t duration_ns = 0;
-    analysis::PhaseTimes phase_ns{};
-    std::int64_t samples = 0;
+    Sum duration_ns = 0;
+    std::array<Sum, 6> phase_ns{};
+    Sum samples = 0;
   };
   struct Recent {
     Sums mean_of;  ///< Steps of the last minute; the newest step alone where there are none.
@@ -50,7 +51,7 @@ class StepTotals {
   Sums all_;
   Sums last_;
   std::uint64_t skipped_ = 0;
-  std::int64_t probe_ns_ = 0;
+  Sum probe_ns_ = 0;
   std::int64_t newest_step_ = -1;
   std::int64_t first_begin_ns_ = 0;
   std::int64_t last_end_ns_ = 0;

@@ -41,7 +41,15 @@ GROUP = [
     "money",
     "comparison",
 ]
-SALVAGE = ["damaged_blocks", "torn_tails", "unreadable_files", "missing_rows", "foreign_files", "notes"]
+SALVAGE = [
+    "damaged_blocks",
+    "torn_tails",
+    "unreadable_files",
+    "missing_rows",
+    "impossible_rows",
+    "foreign_files",
+    "notes",
+]
 
 # Waits longer for a batch than it computes, and its loss is no number from step 50 on.
 ILL = """

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the seeds of the corpora: small whole files of each format, made here or taken from the project's own.
 
-usage: make_corpus.py        from anywhere; what was found by fuzzing (found-*) stays.
+usage: make_corpus.py        from anywhere; what was found by fuzzing (found-*) stays. Needs the program
+                             fuzz_rows_corpus of the release build.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import cProfile
 import gzip
 import json
+import re
 import sqlite3
 import struct
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +23,9 @@ HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent
 GOLDEN = TESTS / "golden" / "v1" / "run"
 SMDEBUG = TESTS / "data" / "smdebug" / "recording"
+ROWS_CORPUS = TESTS.parent / "build" / "release" / "tests" / "fuzz_rows_corpus"
+# Seeds of rows: larger ones cost the fuzzer more than they show.
+MOST_ROWS_BYTES = 6 << 10
 START_NS = 1_700_000_000_000_000_000
 
 
@@ -625,6 +631,61 @@ def channel() -> None:
     put("registration", "undo", struct.pack("<IHHI", 0x47525454, 17, 64, 4) + b"\x1b[0m" + bytes(48))
 
 
+def scripts() -> None:
+    """Rows and events of the rule scripts: what each rule looks at."""
+    for target in ("rows", "stored_rows", "event_data"):
+        for path in (HERE / "corpus" / target).glob("*"):
+            if not path.name.startswith("found-"):
+                path.unlink()
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([ROWS_CORPUS, folder, *sorted((TESTS / "rules").glob("*.test"))], check=True)
+        # The smallest of each script: of two that differ in numbers alone the fuzzer makes one of the other.
+        smallest: dict[str, Path] = {}
+        for path in sorted(Path(folder).iterdir()):
+            script = path.name.rpartition("-")[0]
+            if script not in smallest or path.stat().st_size < smallest[script].stat().st_size:
+                smallest[script] = path
+        small = {script: path for script, path in smallest.items() if path.stat().st_size <= MOST_ROWS_BYTES}
+        for number, (script, path) in enumerate(small.items()):
+            put("rows", script, path.read_bytes())
+            if number % 5 == 0:
+                put("stored_rows", script, path.read_bytes())
+    kinds: dict[str, dict[str, None]] = {}
+    for path in sorted((TESTS / "rules").glob("*.test")):
+        for line in path.read_text().splitlines():
+            found = re.match(r"load event (\S+)[^:]*: (\{.*)", line)
+            if found:
+                kinds.setdefault(found[1], {})[found[2].rstrip("\\ ")] = None
+    for kind, datas in kinds.items():
+        most = list(datas)[:12]
+        put("event_data", kind, "".join(f"{kind}\t{data}\n" for data in most))
+
+
+def patch(place: int, content: bytes) -> bytes:
+    return struct.pack("<IB", place, len(content)) + content
+
+
+def memory() -> None:
+    put("arena", "none", b"")
+    put("arena", "magic", patch(0, b"NOPE"))
+    for place in range(0, 256, 8):
+        put("arena", f"header-{place}", patch(place, b"\xff" * 8))
+    put("arena", "directory", patch(4096, b"\xff" * 64))
+    put("control_page", "none", b"")
+    for place in range(0, 128, 8):
+        put("control_page", f"header-{place}", b"p" + patch(place, b"\xff" * 8))
+    put("control_page", "rules", b"p" + patch(4096, b"\x01" * 128))
+    put("control_page", "slab", b"s" + patch(4096, b"\x02" * 64))
+    put("post_body", "window.json", '{"steps": 5, "detail": "ops,kernels"}')
+    put("post_body", "words.json", '{"steps": 9223372036854775807, "detail": "shapes;who=me"}')
+
+
+def trees() -> None:
+    put("run_tree", "none", b"")
+    for what in range(10):
+        put("run_tree", f"each-{what}", bytes(n for file in range(8) for n in (what, file, 3 + file)))
+
+
 def main() -> None:
     chrome()
     protocol_buffers()
@@ -632,6 +693,9 @@ def main() -> None:
     smdebug()
     own()
     channel()
+    scripts()
+    memory()
+    trees()
 
 
 if __name__ == "__main__":

@@ -144,12 +144,16 @@ TEST_F(CommunicationTest, WhatMeasuresItselfAndATraceStandBeside) {
 
 TEST_F(CommunicationTest, NumbersThatNothingHoldsAreNone) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kLongest = format::kLengthBound.most;
   format::Batch batch;
-  batch.rows.steps = {Step(0, 0, kMost), Step(0, 1, kMost)};
-  batch.rows.steps[0].duration_ns = batch.rows.steps[1].duration_ns = kMost;
-  batch.rows.spans = {Collective(0, "collective.all_reduce", kMost),
-                      Collective(0, "collective.all_reduce", kMost),
-                      Collective(0, "collective.broadcast", 1)};
+  // So many that their sums are beyond 64 bits; one that is itself beyond its bound is left out.
+  for (int i = 0; i < 100; ++i) {
+    batch.rows.steps.push_back(Step(0, i, kLongest));
+    batch.rows.steps.back().duration_ns = kLongest;
+    batch.rows.spans.push_back(Collective(0, "collective.all_reduce", kLongest));
+  }
+  batch.rows.spans.push_back(Collective(0, "collective.broadcast", 1));
+  batch.rows.spans.push_back(Collective(0, "collective.broadcast", kMost));
   batch.rows.events = {
       Told(0, R"({"operations":{"all_reduce":{"bytes":9223372036854775807}}})"),
       Told(0, R"({"operations":{"all_reduce":{"bytes":5},"broadcast":{"bytes":1e300}}})"),

@@ -14,6 +14,7 @@
 #include "analysis/trace/registry.h"
 #include "analysis/trace/rows.h"
 #include "analysis/trace/step_breakdown.h"
+#include "base/saturate.h"
 
 namespace telltale::analysis::trace {
 namespace {
@@ -165,8 +166,8 @@ double EligibleShareOf(const Trace& trace) {
       above_eligible[stack.parent[i]] = true;
     }
   }
-  std::int64_t of_eligible = 0;
-  std::int64_t all = 0;
+  Sum of_eligible = 0;
+  Sum all = 0;
   for (std::size_t i = 0; i < trace.size(); ++i) {
     if (trace.category[i] != Category::kKernel || trace.launch[i] == kNoRow) continue;
     std::uint32_t op = stack.parent[trace.launch[i]];
@@ -204,11 +205,11 @@ GpuMetricsOfRank GpuMetricsOf(const Trace& trace) {
     GpuMetrics& m = out.devices.emplace_back();
     m.device = device;
     Spans busy;
-    std::int64_t on_tensor = 0;
-    std::int64_t on_wide = 0;
+    Sum on_tensor = 0;
+    Sum on_wide = 0;
     bool has_blocks = false;
     double occupied = 0;
-    std::int64_t occupied_ns = 0;
+    Sum occupied_ns = 0;
     for (const std::uint32_t row : rows) {
       busy.push_back({trace.begin_ns[row], trace.end_ns(row)});
       m.kernel_ns += trace.duration_ns[row];

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "analysis/trace/trace.h"
+#include "base/saturate.h"
 
 namespace telltale::analysis::trace {
 
@@ -19,7 +20,7 @@ struct GpuMetrics {
   double occupancy = 0;          ///< Mean est. achieved occupancy, weighted by duration.
   double tensor_core_share = 0;  ///< Kernel time whose names say tensor cores, of all kernels.
   double tensor_core_wide = 0;   ///< The same by a longer list that knows newer libraries.
-  std::int64_t kernel_ns = 0;    ///< Durations in sum, the whole trace.
+  Sum kernel_ns = 0;             ///< Durations in sum, the whole trace.
 };
 struct GpuMetricsOfRank {
   std::vector<GpuMetrics> devices;

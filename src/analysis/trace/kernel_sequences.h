@@ -9,6 +9,7 @@
 
 #include "analysis/trace/scope.h"
 #include "analysis/trace/trace.h"
+#include "base/saturate.h"
 
 namespace telltale::analysis::trace {
 
@@ -16,8 +17,8 @@ struct KernelSequence {
   std::string op;
   std::vector<std::string> kernels;  ///< By begin.
   std::uint64_t count = 0;
-  std::int64_t device_ns = 0;  ///< Of its kernels, all occurrences.
-  std::int64_t host_ns = 0;    ///< Of the operators.
+  Sum device_ns = 0;  ///< Of its kernels, all occurrences.
+  Sum host_ns = 0;    ///< Of the operators.
 };
 
 /// Below host slices whose names hold `name`: of these the outermost ones, those at the smallest

@@ -9,6 +9,7 @@
 #include "analysis/trace/describe.h"
 #include "analysis/trace/scope.h"
 #include "analysis/trace/trace.h"
+#include "base/saturate.h"
 
 namespace telltale::analysis::trace {
 
@@ -21,7 +22,7 @@ struct CopyBandwidth {
   std::string kind;
   std::uint64_t copies = 0;
   std::int64_t bytes = 0;
-  std::int64_t busy_ns = 0;  ///< Their durations in sum.
+  Sum busy_ns = 0;  ///< Their durations in sum.
   std::vector<BandwidthPoint> points;
 };
 /// By kind. The bandwidth is what the source states, else bytes over duration; one of no length

@@ -10,6 +10,7 @@
 
 #include "analysis/trace/scope.h"
 #include "analysis/trace/trace.h"
+#include "base/saturate.h"
 
 namespace telltale::analysis::trace {
 
@@ -19,7 +20,7 @@ struct OpKernels {
   std::uint64_t count = 0;
   double op_delay_ns = 0;       ///< Mean: begin of the operator to its first launch.
   double runtime_delay_ns = 0;  ///< Mean: begin of that launch to begin of the work.
-  std::int64_t device_ns = 0;   ///< Of the kernels in sum.
+  Sum device_ns = 0;            ///< Of the kernels in sum.
 };
 
 /// A launch is the innermost operator's whose name begins with `prefix` and that holds it on its

@@ -10,6 +10,7 @@
 
 #include "analysis/trace/scope.h"
 #include "analysis/trace/trace.h"
+#include "base/saturate.h"
 
 namespace telltale::analysis::trace {
 
@@ -17,8 +18,8 @@ struct OpRate {
   std::string name;
   std::uint64_t count = 0;
   double flops = 0;
-  double bytes = 0;            ///< At least moved, 0 where no shape tells.
-  std::int64_t device_ns = 0;  ///< Of the kernels that it and what nests in it launched.
+  double bytes = 0;   ///< At least moved, 0 where no shape tells.
+  Sum device_ns = 0;  ///< Of the kernels that it and what nests in it launched.
 
   /// Operations a second; 0 where it launched nothing.
   double rate() const { return device_ns > 0 ? flops / (static_cast<double>(device_ns) / 1e9) : 0; }
@@ -27,7 +28,7 @@ struct OpRate {
 struct Roofline {
   std::vector<OpRate> ops;  ///< By operations in sum.
   double flops = 0;
-  std::int64_t wall_ns = 0;  ///< Of the marked steps in scope, else from first slice to last.
+  Sum wall_ns = 0;  ///< Of the marked steps in scope, else from first slice to last.
 };
 /// Operators whose operations are known. One nested in another that counts is left out, so nothing
 /// counts twice. REQUIRES: loaded with flops.

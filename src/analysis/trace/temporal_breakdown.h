@@ -8,12 +8,13 @@
 
 #include "analysis/trace/scope.h"
 #include "analysis/trace/trace.h"
+#include "base/saturate.h"
 
 namespace telltale::analysis::trace {
 
 /// ns; the three add up to `span_ns`.
 struct TemporalBreakdown {
-  std::int64_t span_ns = 0;
+  Sum span_ns = 0;
   std::int64_t idle_ns = 0;
   std::int64_t compute_ns = 0;
   std::int64_t non_compute_ns = 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "analysis/trace/trace.h"
+#include "base/saturate.h"
 
 namespace telltale::analysis::trace {
 
@@ -18,7 +19,7 @@ inline constexpr std::array<std::string_view, 5> kOpChangeNames = {"added", "del
 
 struct OpCounts {
   std::uint64_t count = 0;
-  std::int64_t sum_ns = 0;
+  Sum sum_ns = 0;
 };
 struct OpDiff {
   std::string name;

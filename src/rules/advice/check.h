@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/saturate.h"
 #include "rules/advice/facts.h"
 #include "rules/builtin/numbers.h"
 #include "rules/engine.h"
@@ -81,7 +82,7 @@ bool HasAny(std::string_view text, std::initializer_list<std::string_view> words
 /// Sum over the names that `is` is true of, of devices (`on_device`) or of the host.
 template <class Is>
 std::int64_t TimeOf(const RankFacts& rank, bool on_device, Is&& is) {
-  std::int64_t sum = 0;
+  Sum sum = 0;
   for (const NameTotal& name : rank.names) {
     if (name.on_device == on_device && is(name)) sum += on_device ? name.total_ns : name.self_ns;
   }

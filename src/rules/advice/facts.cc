@@ -18,6 +18,7 @@
 #include "analysis/trace/registry.h"
 #include "analysis/trace/roofline.h"
 #include "base/json.h"
+#include "base/saturate.h"
 #include "store/column_scan.h"
 
 namespace telltale::rules::advice {
@@ -378,7 +379,7 @@ Status TakeJobs(const std::filesystem::path& run, std::vector<JobFacts>* jobs) {
 }  // namespace
 
 std::int64_t RankFacts::kernel_ns() const {
-  std::int64_t sum = 0;
+  Sum sum = 0;
   for (const DeviceFacts& device : devices) sum += device.kernel_ns;
   return sum;
 }

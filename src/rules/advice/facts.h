@@ -17,6 +17,7 @@
 #include "analysis/trace/step_breakdown.h"
 #include "analysis/trace/stragglers.h"
 #include "analysis/trace/trace.h"
+#include "base/saturate.h"
 #include "base/status.h"
 #include "store/reader.h"
 
@@ -32,20 +33,20 @@ struct NameTotal {
   trace::Category category = trace::Category::kOther;
   bool on_device = false;
   std::uint64_t count = 0;
-  std::int64_t total_ns = 0;
-  std::int64_t self_ns = 0;  ///< Of the host: less what nests in it.
+  Sum total_ns = 0;
+  Sum self_ns = 0;  ///< Of the host: less what nests in it.
   /// Of python and module: self, and what nests in it without being of the same category.
-  std::int64_t host_ns = 0;
+  Sum host_ns = 0;
   /// Of the host: work of devices that it launched itself; of python and module as host_ns.
-  std::int64_t device_ns = 0;
+  Sum device_ns = 0;
   std::int64_t bytes = 0;
 };
 
 struct DeviceFacts {
   std::int32_t device = -1;
   std::int64_t busy_ns = 0;  ///< Within the steps: a kernel, copy or set runs.
-  std::int64_t kernel_ns = 0;
-  std::int64_t tensor_ns = 0;  ///< Of kernels whose names say tensor cores.
+  Sum kernel_ns = 0;
+  Sum tensor_ns = 0;  ///< Of kernels whose names say tensor cores.
 };
 
 /// Time of the host's input pipeline, as XProf's input analyser divides it.
@@ -74,26 +75,26 @@ struct RankFacts {
   std::vector<std::int64_t> steps;
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
-  std::int64_t wall_ns = 0;  ///< Lengths of the steps in sum.
-  std::array<std::int64_t, trace::kStepRoleNames.size()> role_ns{};
-  std::int64_t communication_ns = 0;
-  std::int64_t overlap_ns = 0;  ///< Of it, beside computation.
+  Sum wall_ns = 0;  ///< Lengths of the steps in sum.
+  std::array<Sum, trace::kStepRoleNames.size()> role_ns{};
+  Sum communication_ns = 0;
+  Sum overlap_ns = 0;  ///< Of it, beside computation.
 
   std::vector<DeviceFacts> devices;
   std::vector<NameTotal> names;  ///< Texts once each for a category.
-  std::array<std::int64_t, kInputStageNames.size()> input_ns{};
-  std::int64_t input_ops_ns = 0;  ///< Operators and copies to devices while data is loaded.
+  std::array<Sum, kInputStageNames.size()> input_ns{};
+  Sum input_ops_ns = 0;  ///< Operators and copies to devices while data is loaded.
 
   trace::LaunchSummary launches;
-  std::int64_t launch_call_ns = 0;    ///< Of all of them, in sum.
-  std::int64_t launched_ns = 0;       ///< Of what they launched.
+  Sum launch_call_ns = 0;             ///< Of all of them, in sum.
+  Sum launched_ns = 0;                ///< Of what they launched.
   double eligible_share = kNotKnown;  ///< Kernel time that tensor cores could do.
   double flops = 0;                   ///< Of matrix products in the marked steps, as far as known.
   std::int64_t flops_wall_ns = 0;
   double peak_flops = 0;               ///< Of the device, 0 where not known.
   std::int64_t peak_memory = 0;        ///< Bytes that an allocator reserved at most; 0: not said.
   std::int64_t first_compile_ns = -1;  ///< Begin, of all of the trace.
-  std::int64_t late_compile_ns = 0;    ///< Compilation after the first step, in sum.
+  Sum late_compile_ns = 0;             ///< Compilation after the first step, in sum.
   std::uint64_t late_compiles = 0;
 
   std::int64_t role(trace::StepRole role) const { return role_ns[static_cast<std::size_t>(role)]; }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/saturate.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
 #include "rules/builtin/thread_waits.h"
@@ -97,7 +98,7 @@ class HungTraining final : public Rule {
   struct Process : TrainingProcess {
     std::int64_t steps = 0;
     std::int64_t progress_ns = 0;  ///< End of the newest record that shows progress.
-    std::int64_t unseen_ns = 0;    ///< Of the time since: without samples.
+    Sum unseen_ns = 0;             ///< Of the time since: without samples.
     std::int64_t longest_ns = 0;   ///< Longest time between two of them, after the warm-up.
     std::string phase;             ///< The newest that ended in the open step.
     std::int64_t collectives = 0;  ///< That ended in the open step.

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/saturate.h"
 #include "rules/builtin/fetch_facts.h"
 #include "rules/builtin/loader_advice.h"
 #include "rules/builtin/loader_model.h"
@@ -133,17 +134,17 @@ class InputBound final : public Rule {
     std::int64_t seen = 0;  ///< Steps of this attempt.
     std::int64_t micro_batch = 0;
     std::deque<Sample> window;
-    std::int64_t window_ns = 0;
-    std::int64_t window_wait_ns = 0;
+    Sum window_ns = 0;
+    Sum window_wait_ns = 0;
 
     std::int64_t described_ns = 0;
     // Over the incident.
     std::int64_t steps = 0;
-    std::int64_t time_ns = 0;
-    std::int64_t wait_ns = 0;
-    std::int64_t start_up_wait_ns = 0;  ///< Of it: in steps during which workers began.
-    std::int64_t start_ups = 0;         ///< Steps during which workers began.
-    Severity worst = Severity::kLow;    ///< By its share of step time, so far.
+    Sum time_ns = 0;
+    Sum wait_ns = 0;
+    Sum start_up_wait_ns = 0;         ///< Of it: in steps during which workers began.
+    std::int64_t start_ups = 0;       ///< Steps during which workers began.
+    Severity worst = Severity::kLow;  ///< By its share of step time, so far.
   };
 
   void OnMetric(const format::MetricRow& metric, std::uint32_t writer) {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/saturate.h"
 #include "rules/builtin/event_data.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
@@ -72,7 +73,7 @@ class StalledTrainingRule final : public Rule {
   struct Process : TrainingProcess {
     std::int64_t progress_ns = 0;  ///< Newest; 0: it has made no step yet.
     std::int64_t steps = 0;
-    std::int64_t total_ns = 0;  ///< Of its steps.
+    Sum total_ns = 0;  ///< Of its steps.
   };
 
   template <class Row>

@@ -38,7 +38,7 @@ const Check kCommunicationBound{
         a.title = "Communication that nothing hides";
         a.evidence["exposed_seconds"] = Rounded(Seconds(exposed));
         a.evidence["communication_seconds"] =
-            Rounded(Seconds(of_xla ? exposed : rank.communication_ns));
+            Rounded(Seconds(of_xla ? Sum(exposed) : rank.communication_ns));
         a.evidence["hidden_share"] =
             Rounded(of_xla ? 0 : ShareOf(rank.overlap_ns, rank.communication_ns));
         a.cause =

@@ -21,7 +21,7 @@ const Check kDataTransfer{
       constexpr double kSomePageable = 0.005;
       constexpr double kOfInput = 0.3;
       return EachRank(run, true, [&](const RankFacts& rank) {
-        std::int64_t to_device = 0;
+        Sum to_device = 0;
         std::int64_t pageable = 0;
         std::int64_t bytes = 0;
         std::uint64_t copies = 0;

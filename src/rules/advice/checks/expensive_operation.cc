@@ -28,7 +28,7 @@ const Check kExpensiveOperation{
       };
       const auto tell = [&](const RankFacts& rank, std::string about, std::string_view of,
                             std::string_view view, std::vector<Part> parts) {
-        std::int64_t all = 0;
+        Sum all = 0;
         for (const Part& part : parts) all += part.ns();
         std::erase_if(parts, [](const Part& part) { return part.ns() <= 0; });
         if (parts.empty() || all <= 0) return;

@@ -35,7 +35,7 @@ const Check kInputPipeline{
         const std::int64_t wait = rank.role(trace::StepRole::kDataLoader);
         const double share = rank.share(wait);
         if (share < kSome) return;
-        std::int64_t all = 0;
+        Sum all = 0;
         std::size_t most = 0;
         for (std::size_t i = 0; i < rank.input_ns.size(); ++i) {
           all += rank.input_ns[i];

@@ -24,7 +24,7 @@ const Check kMixedPrecision{
       constexpr double kLeast = 0.005;  // Of the steps: less is not worth a change.
       constexpr double kWorthMuch = 0.05;
       return EachRank(run, true, [&](const RankFacts& rank) {
-        std::int64_t all = 0;
+        Sum all = 0;
         std::int64_t tensor = 0;
         for (const DeviceFacts& device : rank.devices) {
           all += device.kernel_ns;

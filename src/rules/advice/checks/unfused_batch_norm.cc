@@ -31,7 +31,7 @@ const Check kUnfusedBatchNorm{
           if (!HasAny(name.name, {"BatchNorm", "batchnorm", "batch_norm", "batch_normalization"})) {
             continue;
           }
-          ns += std::max(name.host_ns, name.self_ns) + (name.on_device ? 0 : name.device_ns);
+          ns += std::max(name.host_ns, name.self_ns) + (name.on_device ? Sum(0) : name.device_ns);
           count += name.count;
           if (example == nullptr) example = &name;
         }
