@@ -106,8 +106,9 @@ TT_API void tt_disable(const char* reason, size_t reason_len);
 
 /* ---- names, clock ---- */
 
-/* Id of a name, for the calls below; the same text gives the same id. Cut at 4 KiB. 0, "(folded)",
- * when the table of names is full (counted). */
+/* Id of a name, for the calls below; the same text gives the same id. One above 4 KiB is cut and
+ * ends in a hash of the whole (counted). 0, "(folded)", when the table of names is full (counted).
+ */
 TT_API uint32_t tt_name(const char* text, size_t len);
 /* The channel's clock: TSC ticks where the TSC is invariant, else CLOCK_MONOTONIC ns. */
 TT_API uint64_t tt_now(void);

@@ -5,12 +5,17 @@ Lines of JSON, one object with one key. To the rule: bind, rows, end; from it: r
 report, close and recover, and done behind what each of rows and end gave. What the rule prints goes where
 the parent has pointed stdout, never into the lines.
 
+There are two processes: the rule's, and its keeper, which the parent started. Whatever the rule starts has the keeper
+for its next of kin (PR_SET_CHILD_SUBREAPER), also where it leaves session and process group. The keeper ends all of it
+when the rule has ended, when the parent wants no more (the line is closed, or SIGTERM), or when it is too much.
+
     python -m telltale.rule_host --rule FILE.py:Class
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -19,6 +24,7 @@ import os
 import re
 import resource
 import select
+import signal
 import socket
 import sys
 import threading
@@ -30,6 +36,9 @@ from typing import Any
 from ._rule import Record, Rule
 
 _LINE_FD = 3
+_MOST_PROCESSES = 256
+_LOOK_S = 0.2  # How often they are counted.
+_PR_SET_CHILD_SUBREAPER = 36
 _NOT_SAVED = (
     "TensorUnavailableForStep",
     "TensorUnavailable",
@@ -244,7 +253,12 @@ def limit_memory(mib: int) -> None:
     """Beyond it the rule sees MemoryError. What is writable and private counts, on Linux."""
     most = mib << 20
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def leave_no_core() -> None:
+    """At a limit of 1 the kernel starts no program of core_pattern either. One of 0 may not be raised."""
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
 
 
 def allow_cpu(seconds: int) -> None:
@@ -262,6 +276,123 @@ def _end_with_parent(fd: int) -> None:
         for _, event in poll.poll():
             if event & (select.POLLHUP | select.POLLERR | select.POLLNVAL):
                 os._exit(0)
+
+
+def _become_next_of_kin() -> None:
+    """Processes below this one whose parent ends become its children. Without libc's prctl they do not."""
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _children(pid: int) -> list[int]:
+    """Of its first thread: a fork has no other."""
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []  # It has ended, or the kernel does not tell.
+
+
+def _children_by_parent(parent: int) -> list[int]:
+    """The same from a look at every process."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                stat = Path(f"/proc/{name}/stat").read_bytes()
+                if int(stat.rpartition(b")")[2].split()[1]) == parent:
+                    found.append(int(name))
+    return found
+
+
+def _too_many(keeper: int) -> bool:
+    """Whether there are more than _MOST_PROCESSES below the keeper."""
+    found = 0
+    front = _children(keeper)
+    while front:
+        found += len(front)
+        if found > _MOST_PROCESSES:
+            return True
+        front = [child for pid in front for child in _children(pid)]
+    return False
+
+
+class _Ended(Exception):  # noqa: N818
+    """The parent wants no more."""
+
+
+def _raise_ended(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Once: what ends all must come to its end.
+    raise _Ended
+
+
+class _Keeper:
+    """The parent of the rule's process."""
+
+    def __init__(self, line: socket.socket, rule: int) -> None:
+        self.line = line
+        self.rule = rule
+        self.status: int | None = None  # Of waitpid, once the rule has ended.
+
+    def keep(self) -> int:
+        """Waits for the rule and ends what it leaves behind. Its wait status; 0 where the parent wanted no more."""
+        try:
+            self._wait()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        except (_Ended, OSError):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            self.status = 0
+        self.end_all()
+        return self.status or 0
+
+    def end_all(self) -> None:
+        """A process that dies leaves its children to this one, so the next turn finds them."""
+        while True:
+            try:
+                if self._reap(os.WNOHANG):
+                    continue
+                own = os.getpid()
+                for pid in _children(own) or _children_by_parent(own):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)  # Not reaped yet: the number is this child's.
+                self._reap(0)
+            except ChildProcessError:
+                return
+
+    def _reap(self, options: int) -> bool:
+        pid, status = os.waitpid(-1, options)
+        if pid == self.rule and self.status is None:
+            self.status = status
+        return pid != 0
+
+    def _wait(self) -> None:
+        poll = select.poll()
+        poll.register(self.line.fileno(), 0)  # Only POLLHUP and POLLERR.
+        with contextlib.suppress(OSError, AttributeError):
+            poll.register(os.pidfd_open(self.rule), select.POLLIN)
+        while self.status is None:
+            while self.status is None and self._reap(os.WNOHANG):
+                pass
+            if self.status is None and _too_many(os.getpid()):
+                self.end_all()
+                self.line.sendall(
+                    line_of("error", {"text": f"it started more than {_MOST_PROCESSES} processes"})
+                )
+                self.status = 1 << 8
+            if self.status is None:
+                events = dict(poll.poll(_LOOK_S * 1000))
+                if events.get(self.line.fileno()):
+                    raise _Ended
+
+
+def _code_of(status: int) -> int:
+    """For the exit; a signal that ended the rule ends this process too."""
+    if os.WIFSIGNALED(status):
+        with contextlib.suppress(OSError):
+            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 1
 
 
 def serve(line: socket.socket, where: str, parameters: dict[str, str], cpu_seconds: int) -> int:
@@ -305,6 +436,16 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     line = socket.socket(fileno=options.fd)
     line.set_inheritable(False)
+    leave_no_core()
+    _become_next_of_kin()
+    signal.signal(signal.SIGTERM, _raise_ended)
+    try:
+        rule = os.fork()
+    except _Ended:
+        return 0
+    if rule > 0:
+        return _code_of(_Keeper(line, rule).keep())
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, args=(options.fd,), daemon=True).start()
     limit_memory(options.memory_mib)
     return serve(line, options.rule, json.loads(options.parameters), options.cpu_seconds)

@@ -91,7 +91,9 @@ void Producer::Publish(const plan::Compiled& compiled, std::uint64_t slab_bytes,
 }
 
 bool Producer::AnswerNames(const plan::Compiled& compiled) {
-  const std::uint32_t count = consumer_->name_count();
+  // Of a million that come at once the next tick goes on: the rings have to be drained meanwhile.
+  constexpr std::uint32_t kAtATime = 1U << 16;
+  const std::uint32_t count = std::min(consumer_->name_count(), answered_ + kAtATime);
   const bool any = answered_ < count;
   for (; answered_ < count; ++answered_) {
     const std::uint32_t name = answered_ + 1;

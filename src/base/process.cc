@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -123,6 +124,14 @@ ProcessExit FromWaitStatus(int status) {
   if (WIFEXITED(status)) exit.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) exit.signal = WTERMSIG(status);
   return exit;
+}
+
+void LeaveNoCore() {
+  const rlimit one{1, 1};
+  if (::setrlimit(RLIMIT_CORE, &one) == 0) return;
+  // It was 0 already, and may not be raised.
+  const rlimit none{0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
 }
 
 std::string HostName() {

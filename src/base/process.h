@@ -39,6 +39,12 @@ std::optional<ProcessExit> PidfdExit(int pidfd);
 /// Splits a status of waitpid.
 ProcessExit FromWaitStatus(int status);
 
+/// From now on this process, and what it starts, leaves no core when it crashes: a core has the
+/// environment in it, with its passwords, and would lie in the training's folder. The limit is one
+/// byte: less than the smallest core, and the kernel then starts no program of core_pattern either,
+/// which it does at 0. It cannot be raised again. Async-signal-safe.
+void LeaveNoCore();
+
 std::string HostName();
 /// /proc/sys/kernel/random/boot_id, empty where unknown.
 std::string BootId();

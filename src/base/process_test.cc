@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 namespace telltale {
 namespace {
@@ -31,6 +35,25 @@ TEST(Process, TheNamespaceOfPidsIsThatOfOurChildren) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+TEST(Process, NoCoreIsLeftByAProcessThatWasToldSo) {
+  // A hard limit of 0 is the only one that may be below: it cannot be raised to 1.
+  for (const rlim_t given : {RLIM_INFINITY, rlim_t{0}}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      rlimit limit{};
+      ::getrlimit(RLIMIT_CORE, &limit);
+      limit.rlim_cur = limit.rlim_max = std::min(limit.rlim_max, given);
+      ::setrlimit(RLIMIT_CORE, &limit);
+      LeaveNoCore();
+      ::getrlimit(RLIMIT_CORE, &limit);
+      ::_exit(limit.rlim_cur <= 1 && limit.rlim_max == limit.rlim_cur ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
 }
 
 TEST(Process, NothingIsKnownOfAPidThatIsNot) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "channel/clock_map.h"
+#include "channel/name_list.h"
 #include "channel/record_reader.h"
 #include "format/channel_layout.h"
 #include "format/records.gen.h"
@@ -78,7 +79,7 @@ class ArenaConsumer final : public Consumer {
   format::ClockKind clock_ = format::ClockKind::kMonotonicNs;
   ProducerInfo info_;
   std::vector<Ring> rings_;
-  std::vector<std::string> names_;
+  NameList names_;
   std::uint64_t names_read_ = 0;  ///< Bytes of the names area.
   bool names_bad_ = false;
   std::uint64_t malformed_ = 0;      ///< Of records that are committed, and of names.
@@ -208,7 +209,7 @@ void ArenaConsumer::ReadNames() {
     const std::uint64_t whole = 4 + (std::uint64_t{length} + 3) / 4 * 4;
     good = length <= format::kMaxTextBytes && whole <= left && names_.size() < name_limit_;
     if (!good) break;
-    names_.push_back(PrintableUtf8({at + sizeof length, length}));
+    names_.Add(PrintableUtf8({at + sizeof length, length}));
     names_read_ += whole;
   }
   if (!good) {

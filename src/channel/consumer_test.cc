@@ -296,8 +296,8 @@ TEST(Consumer, RefusesWhatIsNoArena) {
   auto other = Consumer::Attach(producer.Fd());
   ASSERT_FALSE(other.ok());
   EXPECT_EQ(other.status().code(), Code::kVersion);
-  EXPECT_NE(other.status().message().find("2.1"), std::string::npos);
-  EXPECT_NE(other.status().message().find("1.1"), std::string::npos);
+  EXPECT_NE(other.status().message().find("2.2"), std::string::npos);
+  EXPECT_NE(other.status().message().find("1.2"), std::string::npos);
   header->abi_major = 1;
   header->directory_offset = header->arena_bytes - 64;
   EXPECT_NE(refused(producer.Fd()), "");

@@ -18,14 +18,17 @@ namespace {
 using format::ControlHeader;
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-constexpr std::uint32_t kWordsOffset = 64;
+constexpr std::uint32_t kWordsOffset = sizeof(ControlHeader);
+/// Words that have memory from the start: as many names as a process has without experts.
+constexpr std::uint32_t kFirstWords = 1U << 14;
+constexpr std::size_t kWordBytes = sizeof(std::uint32_t);
 
 Status IoError(const char* what) {
   return {Code::kIo, std::string("control page: ") + what + " failed: " + std::strerror(errno)};
 }
 
 std::size_t RulesOffset(std::uint32_t words) {
-  return (kWordsOffset + std::size_t{words} * sizeof(std::uint32_t) + 63) / 64 * 64;
+  return (kWordsOffset + words * kWordBytes + 63) / 64 * 64;
 }
 
 std::size_t WindowsOffset(std::uint32_t words) {
@@ -44,10 +47,18 @@ Result<ControlPage> ControlPage::Create(std::uint32_t name_limit) {
   const std::size_t bytes = PageBytesFor(words);
   UniqueFd fd(::memfd_create("telltale-control", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return IoError("memfd_create");
+  const std::uint32_t ready = std::min(words, kFirstWords);
   // Allocated now: a hole that cannot be filled later would be a SIGBUS in the user's process.
-  if (const int error = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)); error != 0) {
-    errno = error;
-    return IoError("posix_fallocate");
+  const std::size_t rules = RulesOffset(words);
+  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return IoError("ftruncate");
+  for (const auto& [from, to] :
+       {std::pair(std::size_t{0}, kWordsOffset + ready * kWordBytes), std::pair(rules, bytes)}) {
+    const auto length = static_cast<off_t>(to - from);
+    if (const int error = ::posix_fallocate(fd.get(), static_cast<off_t>(from), length);
+        error != 0) {
+      errno = error;
+      return IoError("posix_fallocate");
+    }
   }
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return IoError("sealing");
   void* map = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
@@ -60,7 +71,10 @@ Result<ControlPage> ControlPage::Create(std::uint32_t name_limit) {
   header->words = words;
   header->rules_offset = static_cast<std::uint32_t>(RulesOffset(words));
   header->windows_offset = static_cast<std::uint32_t>(WindowsOffset(words));
-  return ControlPage(std::move(fd), map, bytes, words);
+  header->words_ready.store(ready, std::memory_order_relaxed);
+  ControlPage page(std::move(fd), map, bytes, words);
+  page.ready_ = ready;
+  return page;
 }
 
 Result<ControlPage> ControlPage::Attach(UniqueFd fd) {
@@ -81,6 +95,7 @@ Result<ControlPage> ControlPage::Attach(UniqueFd fd) {
     return Status{Code::kUnusable, "control page: no valid header"};
   }
   page.words_ = words;
+  page.ready_ = std::min(page.header()->words_ready.load(std::memory_order_relaxed), words);
   return page;
 }
 
@@ -88,7 +103,8 @@ ControlPage::ControlPage(ControlPage&& other) noexcept
     : fd_(std::move(other.fd_)),
       map_(std::exchange(other.map_, nullptr)),
       bytes_(other.bytes_),
-      words_(other.words_) {}
+      words_(other.words_),
+      ready_(other.ready_) {}
 
 ControlPage& ControlPage::operator=(ControlPage&& other) noexcept {
   if (this != &other) {
@@ -97,6 +113,7 @@ ControlPage& ControlPage::operator=(ControlPage&& other) noexcept {
     map_ = std::exchange(other.map_, nullptr);
     bytes_ = other.bytes_;
     words_ = other.words_;
+    ready_ = other.ready_;
   }
   return *this;
 }
@@ -149,7 +166,18 @@ void ControlPage::SetWindows(std::string_view text) {
 }
 
 void ControlPage::SetName(std::uint32_t name, std::uint32_t word) {
-  if (name < words_) words()[name].store(word, std::memory_order_release);
+  if (name >= words_ || (name >= ready_ && !MakeReady(name))) return;
+  words()[name].store(word, std::memory_order_release);
+}
+
+bool ControlPage::MakeReady(std::uint32_t name) {
+  const std::uint32_t to = std::min(std::max(name + 1, ready_ * 2), words_);
+  const auto from = static_cast<off_t>(kWordsOffset + ready_ * kWordBytes);
+  const auto length = static_cast<off_t>((to - ready_) * kWordBytes);
+  if (::posix_fallocate(fd_.get(), from, length) != 0) return false;
+  ready_ = to;
+  header()->words_ready.store(to, std::memory_order_release);
+  return true;
 }
 
 void ControlPage::BeginRules() {

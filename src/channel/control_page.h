@@ -21,6 +21,7 @@ namespace telltale::channel {
 class ControlPage {
  public:
   /// A new page with room for names 0..name_limit (capped at format::kMaxNames), nothing wanted.
+  /// The words of the first names have memory at once, further ones when they are first set.
   static Result<ControlPage> Create(std::uint32_t name_limit);
   /// Maps the page of a descriptor that Create's page gave (fd()), after a restart of the agent.
   static Result<ControlPage> Attach(UniqueFd fd);
@@ -38,7 +39,7 @@ class ControlPage {
   /// goes by the rules, and their answers, that it has until then.
   void BeginRules();
   /// Answers a name: format::kNameNo, or kNameYes | mask << kNameMaskShift. Ids past the page are
-  /// ignored (and so stay unanswered).
+  /// ignored (and so stay unanswered), as are those whose word finds no memory.
   void SetName(std::uint32_t name, std::uint32_t word);
   /// Publishes the rules (what is past kControlRules is left out): a probe takes them up where its
   /// next step begins. `unanswered_mask`: those that take every tensor, so also one without an
@@ -66,11 +67,14 @@ class ControlPage {
   std::atomic<std::uint32_t>* words() const;
   std::uint64_t* rules() const;
   format::ControlWindows* windows() const;
+  /// Memory for the words up to this one.
+  bool MakeReady(std::uint32_t name);
 
   UniqueFd fd_;
   void* map_ = nullptr;
   std::size_t bytes_ = 0;
   std::uint32_t words_ = 0;  ///< As checked; never read from the page again.
+  std::uint32_t ready_ = 0;  ///< Words with memory; likewise.
 };
 
 }  // namespace telltale::channel

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -137,6 +138,36 @@ TEST(ControlPage, RulesReachTheProducerAsTheyWereSet) {
   EXPECT_EQ(none.sequence, 4u);
   EXPECT_EQ(none.rules[0].take, 0u);
   EXPECT_EQ(none.rules[23].take, 0u);
+}
+
+TEST(ControlPage, AMillionWordsTakeMemoryAsTheyAreSet) {
+  auto page = ControlPage::Create(1 << 20);
+  ASSERT_TRUE(page.ok()) << page.status().message();
+  const auto allocated = [&] {
+    struct stat info {};
+    EXPECT_EQ(::fstat(page->fd(), &info), 0);
+    return static_cast<std::uint64_t>(info.st_blocks) * 512;
+  };
+  EXPECT_LT(allocated(), 160U << 10);
+  TestProducer producer;
+  ASSERT_TRUE(producer->UseControlPage(page->ReadOnlyFd()->release()));
+  // The producer reads none that has no memory, so that reading gives none any.
+  EXPECT_EQ(producer->NameWord(1 << 20), format::kNameUnanswered);
+  EXPECT_EQ(producer->NameWord(20'000), format::kNameUnanswered);
+  EXPECT_LT(allocated(), 160U << 10);
+  page->SetName(20'000, format::kNameNo);
+  EXPECT_EQ(producer->NameWord(20'000), format::kNameNo);
+  EXPECT_LT(allocated(), 256U << 10);
+  auto again = ControlPage::Attach(UniqueFd(::dup(page->fd())));
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  again->SetName(1 << 20, format::kNameYes);
+  EXPECT_EQ(producer->NameWord(1 << 20), format::kNameYes);
+  EXPECT_EQ(producer->NameWord(20'000), format::kNameNo);
+  // A page of the version before, whose words had memory all.
+  auto* header = Map(*page);
+  header->abi_minor = 1;
+  header->words_ready.store(0);
+  EXPECT_EQ(producer->NameWord(20'000), format::kNameNo);
 }
 
 TEST(ControlPage, AProbeOfVersion10FindsItsInterval) {

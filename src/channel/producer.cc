@@ -365,7 +365,7 @@ std::uint64_t Producer::ReadRules(format::ControlRule* out, std::uint32_t* unans
       __atomic_store_n(&known[i], __atomic_load_n(&from[i], __ATOMIC_ACQUIRE), __ATOMIC_RELAXED);
     }
   }
-  const std::uint32_t names = std::min({names_.count() + 1, word_count_, room});
+  const std::uint32_t names = std::min({names_.count() + 1, WordsReady(), room});
   for (std::uint32_t i = 0; i < names; ++i) {
     __atomic_store_n(&words[i], words_[i].load(std::memory_order_acquire), __ATOMIC_RELAXED);
   }
@@ -401,8 +401,14 @@ std::uint64_t Producer::PlanEpoch() const {
   return control == nullptr ? 0 : control->epoch.load(std::memory_order_acquire);
 }
 
+std::uint32_t Producer::WordsReady() const {
+  const format::ControlHeader* control = control_.load(std::memory_order_relaxed);
+  if (control->abi_minor < 2) return word_count_;
+  return std::min(control->words_ready.load(std::memory_order_acquire), word_count_);
+}
+
 std::uint32_t Producer::NameWord(std::uint32_t name) const {
-  if (control_.load(std::memory_order_acquire) == nullptr || name >= word_count_) {
+  if (control_.load(std::memory_order_acquire) == nullptr || name >= WordsReady()) {
     return format::kNameUnanswered;
   }
   return words_[name].load(std::memory_order_acquire);

@@ -23,16 +23,19 @@ namespace telltale::channel {
 
 /// Sizes of an arena.
 struct ArenaPlan {
-  std::uint64_t arena_bytes;
+  std::uint64_t arena_bytes;  ///< What is allocated at the start.
   std::uint64_t main_ring_bytes;
   std::uint64_t ring_bytes;  ///< Of each further ring.
   std::uint32_t rings;       ///< The main one included.
   std::uint32_t name_limit;
+  std::uint64_t more_names_bytes;  ///< Allocated as names come; no memory until then.
 };
-/// 16 MiB: 12 for the main thread, 13 chunks of 256 KiB.
-inline constexpr ArenaPlan kTrainerPlan{16 << 20, 12 << 20, 256 << 10, 14, 16383};
+/// 16 MiB: 12 for the main thread, 13 chunks of 256 KiB. A million names of 120 bytes.
+inline constexpr ArenaPlan kTrainerPlan{16 << 20, 12 << 20, 256 << 10, 14, 1 << 20, 128 << 20};
+/// The same where address space or the size of files has a limit: only what is allocated.
+inline constexpr ArenaPlan kLimitedTrainerPlan{16 << 20, 12 << 20, 256 << 10, 14, 16383, 0};
 /// 1 MiB, for loader workers and others.
-inline constexpr ArenaPlan kSmallPlan{1 << 20, 512 << 10, 64 << 10, 5, 2047};
+inline constexpr ArenaPlan kSmallPlan{1 << 20, 512 << 10, 64 << 10, 5, 2047, 0};
 
 enum class OpenResult {
   kOk,
@@ -169,9 +172,12 @@ class Producer {
  private:
   static std::uint32_t NextSerial();
   [[gnu::cold]] ThreadRing* ClaimRing();
-  bool MakeArena(const ArenaPlan& plan);
+  /// What is allocated later lies before `rings_offset`, a multiple of the page.
+  bool MakeArena(const ArenaPlan& plan, std::uint64_t rings_offset);
   bool Register(const char* socket_path, std::uint8_t process_kind);
   std::atomic<std::uint64_t>* SkippedFor(std::uint32_t reason);
+  /// Of the control page, those that have memory. REQUIRES: there is one.
+  std::uint32_t WordsReady() const;
   void CloseSocket();
 
   char* arena_;  ///< Null: not open.

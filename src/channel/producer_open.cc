@@ -69,6 +69,27 @@ bool FileSizeAllows(std::uint64_t bytes) {
   return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= bytes;
 }
 
+/// Without a limit: one that is there is the training's, which may need all of it.
+bool AddressSpaceIsFree() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
+}
+
+/// Maps a part of the arena in its place. Allocated and mapped at once: memory that is short shows
+/// here, never as a SIGBUS later.
+bool MapAllocated(int fd, char* arena, std::uint64_t offset, std::uint64_t bytes) {
+  if (bytes == 0) return true;
+  // A signal undoes what was allocated; a timer that is faster than the allocation would do so
+  // forever.
+  int error = EINTR;
+  for (int tries = 0; error == EINTR && tries < 64; ++tries) {
+    error = ::posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  }
+  return error == 0 && ::mmap(arena + offset, bytes, PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd,
+                              static_cast<off_t>(offset)) != MAP_FAILED;
+}
+
 /// connect() that waits a few ms where the supervisor's queue is full (many workers at once).
 bool ConnectSoon(int socket, const sockaddr_un& address) {
   for (int tries = 0; tries < 10; ++tries) {
@@ -83,31 +104,27 @@ bool ConnectSoon(int socket, const sockaddr_un& address) {
 
 }  // namespace
 
-bool Producer::MakeArena(const ArenaPlan& plan) {
-  if (!FileSizeAllows(plan.arena_bytes)) return false;
+bool Producer::MakeArena(const ArenaPlan& plan, std::uint64_t rings_offset) {
+  const std::uint64_t bytes = plan.arena_bytes + plan.more_names_bytes;
+  if (!FileSizeAllows(bytes) || (plan.more_names_bytes > 0 && !AddressSpaceIsFree())) return false;
   arena_fd_ = ::memfd_create("telltale-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (arena_fd_ < 0) return false;
-  const auto bytes = static_cast<off_t>(plan.arena_bytes);
-  // Allocated and mapped at once: memory that is short shows here, never as a SIGBUS later.
-  void* map = MAP_FAILED;
-  // A signal undoes what was allocated; a timer that is faster than the allocation would do so
-  // forever.
-  int error = EINTR;
-  for (int tries = 0; error == EINTR && tries < 64; ++tries) {
-    error = ::posix_fallocate(arena_fd_, 0, bytes);
+  const std::uint64_t first = rings_offset - plan.more_names_bytes;
+  // Only reserved: it has no page, is in no core, and cannot be touched by mistake.
+  void* map = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  arena_ = map == MAP_FAILED ? nullptr : static_cast<char*>(map);
+  arena_bytes_ = bytes;
+  if (arena_ != nullptr && ::ftruncate(arena_fd_, static_cast<off_t>(bytes)) == 0 &&
+      MapAllocated(arena_fd_, arena_, 0, first) &&
+      MapAllocated(arena_fd_, arena_, rings_offset, bytes - rings_offset) &&
+      ::fcntl(arena_fd_, F_ADD_SEALS, kSeals) == 0) {
+    return true;
   }
-  if (error == 0 && ::fcntl(arena_fd_, F_ADD_SEALS, kSeals) == 0) {
-    map = ::mmap(nullptr, plan.arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                 arena_fd_, 0);
-  }
-  if (map == MAP_FAILED) {
-    ::close(arena_fd_);
-    arena_fd_ = -1;
-    return false;
-  }
-  arena_ = static_cast<char*>(map);
-  arena_bytes_ = plan.arena_bytes;
-  return true;
+  if (arena_ != nullptr) ::munmap(arena_, bytes);
+  arena_ = nullptr;
+  ::close(arena_fd_);
+  arena_fd_ = -1;
+  return false;
 }
 
 OpenResult Producer::Open(const ArenaPlan& plan, std::uint8_t process_kind, std::int32_t rank,
@@ -117,7 +134,10 @@ OpenResult Producer::Open(const ArenaPlan& plan, std::uint8_t process_kind, std:
   if (plan.rings > kRingRoom || plan.rings == 0) return OpenResult::kNoMemory;
   socket_ = -1;
   clock_ = clock;
-  if (!MakeArena(plan)) return OpenResult::kNoMemory;
+  const std::uint64_t rings_bytes =
+      plan.main_ring_bytes + std::uint64_t{plan.rings - 1} * plan.ring_bytes;
+  const std::uint64_t rings_offset = plan.arena_bytes + plan.more_names_bytes - rings_bytes;
+  if (!MakeArena(plan, rings_offset)) return OpenResult::kNoMemory;
 
   header_ = new (arena_) format::ArenaHeader{};
   format::ArenaHeader& h = *header_;
@@ -126,12 +146,9 @@ OpenResult Producer::Open(const ArenaPlan& plan, std::uint8_t process_kind, std:
   h.header_bytes = sizeof(format::ArenaHeader);
   h.ring_entry_bytes = sizeof(format::RingEntry);
   h.ring_count = plan.rings;
-  h.arena_bytes = plan.arena_bytes;
+  h.arena_bytes = arena_bytes_;
   h.directory_offset = format::kPageBytes;
-  const std::uint64_t rings_bytes =
-      plan.main_ring_bytes + std::uint64_t{plan.rings - 1} * plan.ring_bytes;
   h.names_offset = RoundUp(h.directory_offset + plan.rings * sizeof(format::RingEntry), 64);
-  const std::uint64_t rings_offset = plan.arena_bytes - rings_bytes;
   h.names_bytes = rings_offset - h.names_offset;
   h.name_limit = plan.name_limit;
   h.process_kind = process_kind;
@@ -161,7 +178,11 @@ OpenResult Producer::Open(const ArenaPlan& plan, std::uint8_t process_kind, std:
   }
   // Last, so that nobody takes half a header for a whole one.
   std::atomic_ref(h.magic).store(format::kArenaMagic, std::memory_order_release);
-  if (!names_.Open(header_, arena_ + h.names_offset)) {
+  // A descriptor of its own, above the standard streams; without one the names do not grow.
+  const NameTable::Growth growth{
+      plan.more_names_bytes == 0 ? -1 : ::fcntl(arena_fd_, F_DUPFD_CLOEXEC, 3), h.names_offset,
+      h.names_bytes - plan.more_names_bytes};
+  if (!names_.Open(header_, arena_ + h.names_offset, growth)) {
     Close();
     ::close(arena_fd_);
     arena_fd_ = -1;
@@ -281,7 +302,7 @@ bool Producer::UseControlPage(int fd) {
       const std::uint64_t rules = control->rules_offset;
       good = control->magic == format::kControlMagic &&
              control->abi_major == format::kChannelMajor && offset % 4 == 0 &&
-             offset >= sizeof *control && words <= format::kMaxNames &&
+             offset >= format::kControlHeaderBytesMin && words <= format::kMaxNames &&
              offset + words * sizeof(std::uint32_t) <= bytes;
       if (good) {
         words_ = reinterpret_cast<const std::atomic<std::uint32_t>*>(static_cast<const char*>(map) +
@@ -289,13 +310,13 @@ bool Producer::UseControlPage(int fd) {
         word_count_ = static_cast<std::uint32_t>(words);
         // A supervisor of version 1.0 has no rules: then nothing is captured.
         const bool has_rules = control->abi_minor >= 1 && rules % 64 == 0 &&
-                               rules >= sizeof *control &&
+                               rules >= format::kControlHeaderBytesMin &&
                                rules + format::kControlRulesBytes <= bytes;
         rules_ = has_rules
                      ? reinterpret_cast<const std::uint64_t*>(static_cast<const char*>(map) + rules)
                      : nullptr;
         const std::uint64_t windows = control->windows_offset;
-        const bool has_windows = windows % 64 == 0 && windows >= sizeof *control &&
+        const bool has_windows = windows % 64 == 0 && windows >= format::kControlHeaderBytesMin &&
                                  windows + sizeof(format::ControlWindows) <= bytes;
         windows_ = has_windows ? reinterpret_cast<const format::ControlWindows*>(
                                      static_cast<const char*>(map) + windows)

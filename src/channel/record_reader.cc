@@ -130,8 +130,8 @@ std::string_view RecordReader::Intern(std::string_view text) {
 }
 
 const RecordReader::NameViews* RecordReader::Find(std::uint32_t id) {
-  if (id >= views_.size()) return nullptr;
-  NameViews& views = views_[id];
+  if (id > names_.size()) return nullptr;
+  NameViews& views = id < views_.size() ? views_[id] : more_views_[id];
   if (views.name.data() != nullptr) return &views;
   if (id == 0) {
     views.name = "(folded)";

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // One record, already copied out of shared memory → one row. Checks everything it uses.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/string_pool.h"
 #include "channel/clock_map.h"
 #include "channel/consumer.h"
+#include "channel/name_list.h"
 #include "format/channel_layout.h"
 #include "format/records.gen.h"
 
@@ -21,14 +24,14 @@ struct ReadResult {
 
 class RecordReader {
  public:
-  RecordReader(const std::vector<std::string>& names, const ProducerInfo& info,
-               const ClockMap& clock, std::int64_t monotonic_to_run_ns, StringPool* pool)
+  RecordReader(const NameList& names, const ProducerInfo& info, const ClockMap& clock,
+               std::int64_t monotonic_to_run_ns, StringPool* pool)
       : names_(names),
         info_(info),
         clock_(clock),
         offset_ns_(monotonic_to_run_ns),
         pool_(pool),
-        views_(names.size() + 1) {}
+        views_(std::min(names.size() + 1, kViews)) {}
 
   void SetThread(std::int32_t tid) { tid_ = tid; }
   /// Reads the record at the begin of `bytes` into out->rows or out->tensors.
@@ -42,6 +45,8 @@ class RecordReader {
     std::string_view name;        ///< Null: not looked up yet.
     std::string_view collection;  ///< Of a tensor, else null.
   };
+
+  static constexpr std::size_t kViews = 1U << 14;
 
   const NameViews* Find(std::uint32_t id);
   bool Name(std::uint32_t id, std::string_view* out);
@@ -57,12 +62,15 @@ class RecordReader {
   bool ReadTensor(std::string_view bytes, Drained* out);
   bool ReadEvent(std::string_view bytes, format::Rows* rows);
 
-  const std::vector<std::string>& names_;
+  const NameList& names_;
   const ProducerInfo& info_;
   const ClockMap& clock_;
   std::int64_t offset_ns_;
   StringPool* pool_;
-  std::vector<NameViews> views_;  ///< By id, interned on first use.
+  /// By id, interned on first use: of the first names at once, of further ones as they come, since
+  /// this is made anew for each drain.
+  std::vector<NameViews> views_;
+  std::unordered_map<std::uint32_t, NameViews> more_views_;
   std::int32_t tid_ = 0;
   std::uint64_t malformed_ = 0;
 };

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rings and names: wrap, overflow, threads, and the accounts that must close.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -190,9 +195,15 @@ TEST(Names, SameTextSameIdCutAndFolded) {
   auto consumer = producer.Attach();
   const std::string longest(5000, 'a');
   const std::uint32_t cut = producer->Intern(longest.data(), longest.size());
-  EXPECT_EQ(producer->Intern(longest.data(), 4096), cut);
-  // A cut never splits a character.
-  const std::string umlauts = std::string(4095, 'b') + "\xC3\xA4";
+  EXPECT_EQ(producer->Intern(longest.data(), longest.size()), cut);
+  const std::uint32_t full = producer->Intern(longest.data(), 4096);
+  EXPECT_NE(full, cut);
+  // What differs only behind the cut is two names.
+  std::string other = longest;
+  other.back() = 'b';
+  EXPECT_NE(producer->Intern(other.data(), other.size()), cut);
+  // A cut never splits a character: this one begins a byte before it.
+  const std::string umlauts = std::string(4077, 'b') + "\xE2\x82\xAC" + std::string(100, 'b');
   const std::uint32_t whole = producer->Intern(umlauts.data(), umlauts.size());
   EXPECT_EQ(producer->Intern("\0nul\xFF", 5), producer->Intern("\0nul\xFF", 5));
   std::uint32_t last = 1;
@@ -205,12 +216,129 @@ TEST(Names, SameTextSameIdCutAndFolded) {
   EXPECT_EQ(last, 0u);
   StringPool pool;
   DrainAll(consumer.get(), &pool);
-  EXPECT_EQ(consumer->counters().names_folded, static_cast<std::uint64_t>(folded) + 2)
+  EXPECT_EQ(consumer->counters().names_folded, static_cast<std::uint64_t>(folded) + 4)
       << "each cut is counted";
-  EXPECT_EQ(consumer->name(cut), std::string(4096, 'a'));
-  EXPECT_EQ(consumer->name(whole), std::string(4095, 'b'));
-  EXPECT_EQ(consumer->name(3), std::string("\0nul", 4) + "\\xff");
-  EXPECT_EQ(consumer->name(4), "layer.0");
+  const std::string name = std::string(consumer->name(cut));
+  EXPECT_EQ(name.size(), 4096U);
+  EXPECT_EQ(name.substr(0, 4080), std::string(4079, 'a') + "#");
+  EXPECT_EQ(name.find_first_not_of("0123456789abcdef", 4080), std::string::npos);
+  EXPECT_EQ(consumer->name(full), std::string(4096, 'a'));
+  // As long as it was, the mark has to be where a character ends.
+  EXPECT_EQ(std::string(consumer->name(whole)).substr(0, 4078), std::string(4077, 'b') + "#");
+  EXPECT_EQ(consumer->name(5), std::string("\0nul", 4) + "\\xff");
+  EXPECT_EQ(consumer->name(6), "layer.0");
+}
+
+/// Bytes of memory that the file has.
+std::uint64_t Allocated(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 ? static_cast<std::uint64_t>(info.st_blocks) * 512 : 0;
+}
+
+std::string Expert(int i) {
+  return "model.layers." + std::to_string(i / 1000) + ".block_sparse_moe.experts." +
+         std::to_string(i % 1000) + ".down_proj.weight.as.long.as.such.names.are";
+}
+
+TEST(Names, AMillionAreKeptApartAndFewTakeNoMemoryForThem) {
+  TestProducer producer(kTrainerPlan);
+  EXPECT_EQ(Allocated(producer.Fd().get()), 16U << 20) << "what a training without experts has";
+  constexpr int kNames = 1'000'000;
+  for (int i = 0; i < kNames; ++i) {
+    const std::string name = Expert(i);
+    ASSERT_EQ(producer->Intern(name.data(), name.size()), static_cast<std::uint32_t>(i) + 1) << i;
+  }
+  for (int i = 0; i < kNames; i += 7) {
+    const std::string name = Expert(i);
+    ASSERT_EQ(producer->Intern(name.data(), name.size()), static_cast<std::uint32_t>(i) + 1) << i;
+  }
+  auto consumer = producer.Attach();
+  StringPool pool;
+  DrainAll(consumer.get(), &pool);
+  ASSERT_EQ(consumer->name_count(), static_cast<std::uint32_t>(kNames));
+  for (int i = 0; i < kNames; i += 11) {
+    ASSERT_EQ(consumer->name(static_cast<std::uint32_t>(i) + 1), Expert(i));
+  }
+  EXPECT_EQ(consumer->counters().names_folded, 0U);
+  EXPECT_EQ(consumer->counters().malformed, 0U);
+  // More than the table has ids for are folded, and counted.
+  std::uint32_t last = 1;
+  for (int i = kNames; last != 0 && i < 2 * kNames; ++i) {
+    const std::string name = "short " + std::to_string(i);
+    last = producer->Intern(name.data(), name.size());
+  }
+  EXPECT_EQ(last, 0U);
+  EXPECT_EQ(consumer->counters().names_folded, 1U);
+}
+
+TEST(Names, ThreadsThatAddWhileTheTableGrowsAgree) {
+  TestProducer producer(kTrainerPlan);
+  constexpr std::size_t kThreads = 4;
+  constexpr std::size_t kNames = 60'000;  // Past the first level and over pieces of the area.
+  std::vector<std::vector<std::uint32_t>> ids(kThreads, std::vector<std::uint32_t>(kNames));
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        for (std::size_t i = 0; i < kNames; ++i) {
+          const std::size_t n = (i + t * kNames / kThreads) % kNames;
+          const std::string name = Expert(static_cast<int>(n));
+          // Folded where a thread that adds a name does not run for as long as others wait.
+          while ((ids[t][n] = producer->Intern(name.data(), name.size())) == 0) {
+            std::this_thread::yield();
+          }
+        }
+      });
+    }
+  }
+  std::set<std::uint32_t> seen;
+  for (std::size_t i = 0; i < kNames; ++i) {
+    for (const std::vector<std::uint32_t>& each : ids) ASSERT_EQ(each[i], ids[0][i]) << i;
+    ASSERT_TRUE(seen.insert(ids[0][i]).second) << i;
+  }
+}
+
+TEST(Names, WithoutItsDescriptorTheTableStaysAsItIs) {
+  TestProducer producer(kTrainerPlan);
+  // A training that closes all descriptors and opens its own in their place.
+  struct stat arena {};
+  ASSERT_EQ(::fstat(producer.Fd().get(), &arena), 0);
+  char path[] = "/tmp/telltale-names-XXXXXX";
+  const UniqueFd file(::mkstemp(path));
+  ::unlink(path);
+  ASSERT_TRUE(file);
+  for (int fd = 3; fd < 1024; ++fd) {
+    struct stat info {};
+    if (::fstat(fd, &info) != 0 || info.st_ino != arena.st_ino || info.st_dev != arena.st_dev) {
+      continue;
+    }
+    ASSERT_EQ(::dup2(file.get(), fd), fd);
+  }
+  std::uint32_t last = 1;
+  for (int i = 0; last != 0 && i < 100'000; ++i) {
+    const std::string name = Expert(i);
+    last = producer->Intern(name.data(), name.size());
+  }
+  EXPECT_EQ(last, 0U) << "the names of the first piece, and no more";
+  EXPECT_EQ(Allocated(file.get()), 0U) << "the training's own file is as it was";
+}
+
+TEST(Names, ALimitOnTheAddressSpaceIsLeftToTheTraining) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit limit{1ULL << 62, before.rlim_max};
+  if (before.rlim_cur != RLIM_INFINITY || ::setrlimit(RLIMIT_AS, &limit) != 0) {
+    GTEST_SKIP() << "there is a limit already";
+  }
+  auto* producer = static_cast<Producer*>(::mmap(nullptr, sizeof(Producer), PROT_READ | PROT_WRITE,
+                                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  const OpenResult large = producer->Open(kTrainerPlan, 0, 0, DetectClock(), nullptr, nullptr);
+  const OpenResult small =
+      producer->Open(kLimitedTrainerPlan, 0, 0, DetectClock(), nullptr, nullptr);
+  ::setrlimit(RLIMIT_AS, &before);
+  EXPECT_EQ(large, OpenResult::kNoMemory);
+  EXPECT_EQ(small, OpenResult::kOk);
+  EXPECT_EQ(producer->header()->arena_bytes, 16U << 20);
 }
 
 }  // namespace

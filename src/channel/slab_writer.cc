@@ -30,6 +30,8 @@ bool SlabWriter::Map(int fd) {
     const auto bytes = static_cast<std::uint64_t>(info.st_size);
     void* map = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map != MAP_FAILED) {
+      // A core of the training would give each slot memory, and the file the size of all of them.
+      ::madvise(map, bytes, MADV_DONTDUMP);
       const auto* header = static_cast<const format::SlabHeader*>(map);
       const std::uint64_t slots = header->slots;
       const std::uint64_t offset = header->slots_offset;

@@ -20,6 +20,7 @@
 #include "cli/rule_flags.h"
 #include "cli/run_or_trace.h"
 #include "cli/window_request.h"
+#include "server/addresses.h"
 #include "server/http_server.h"
 #include "store/run_info.h"
 
@@ -34,6 +35,9 @@ struct Args {
   bool print_token = false;
   bool print_metrics_token = false;
   bool read_only = false;
+  bool allow_control = false;
+  bool plain_http = false;
+  std::string tls_cert, tls_key;
   int link_fd = -1;
   int parent = 0;
 };
@@ -48,7 +52,41 @@ void RaiseFileLimit() {
   ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
+/// Whether the address and what is allowed there go together.
+Status CheckReach(const Args& args, bool beyond) {
+  if (args.read_only && args.allow_control) {
+    return {Code::kUsage, "--read-only and --allow-control: choose one"};
+  }
+  if (args.tls_cert.empty() != args.tls_key.empty()) {
+    return {Code::kUsage, "--tls-cert and --tls-key belong together: give both"};
+  }
+  if (!args.tls_cert.empty() && args.plain_http) {
+    return {Code::kUsage, "--plain-http and --tls-cert: choose one"};
+  }
+  if (beyond && args.tls_cert.empty() && !args.plain_http) {
+    return {
+        Code::kUsage,
+        fmt::format("--bind {}: others than this machine can reach it, and there is no TLS: who "
+                    "is on the way could read the page and sign in as you: give --tls-cert and "
+                    "--tls-key, or leave --bind out and use `ssh -L`, or say --plain-http",
+                    args.bind)};
+  }
+  return {};
+}
+
+/// What whoever starts it has to know, before all else.
+void SayReach(const Args& args) {
+  Say("telltale serve: WITHOUT TLS, beyond this machine (--plain-http): who is on the way can read "
+      "the page and sign in as you; {}\n",
+      args.allow_control
+          ? "who signs in can ask trainings for windows of detail (--allow-control)"
+          : "it only reads (--allow-control lets the page ask trainings for windows)");
+}
+
 int Serve(Args args) {
+  // What is no address is refused where it is used.
+  const bool beyond = server::ReachesBeyond(args.bind).value_or(false);
+  if (const Status reach = CheckReach(args, beyond); !reach.ok()) return Fail("serve", reach);
   RunsOrTraces traces;
   for (std::string& path : args.paths) {
     if (const Status opened = traces.Open("serve", &path); !opened.ok()) {
@@ -100,9 +138,11 @@ int Serve(Args args) {
   options.bind = args.bind;
   options.port = args.port;
   options.allow_hosts = args.allow_hosts;
+  options.tls_certificate = args.tls_cert;
+  options.tls_key = args.tls_key;
   options.paths.assign(args.paths.begin(), args.paths.end());
   options.handle_signals = true;
-  if (!args.read_only) {
+  if (beyond ? args.allow_control : !args.read_only) {
     options.ask_window = [](const std::filesystem::path& run, const std::string& body) {
       return AskForWindow(run.string(), body);
     };
@@ -118,6 +158,7 @@ int Serve(Args args) {
   if (!server.ok()) return Fail("serve", server.status());
   const auto link = (*server)->NewLink();
   if (!link.ok()) return Fail("serve", link.status());
+  if (beyond && args.plain_http) SayReach(args);
   if (!note.empty()) Say("telltale: {}\n", note);
   if (beside) {
     // Whether others can learn the token from its file.
@@ -141,7 +182,8 @@ void RegisterServe(CLI::App& app, Context* context) {
   CLI::App* command = AddCommand(
       app, "serve", "Serve the live page of the runs below some folders",
       "  telltale serve telltale-runs\n"
-      "  telltale serve --port 8080 --allow-host lab1.example.org --bind 0.0.0.0 runs\n"
+      "  telltale serve --bind 0.0.0.0 --port 8443 --allow-host lab1.example.org \\\n"
+      "    --tls-cert lab1.pem --tls-key lab1.key runs\n"
       "  curl -H \"Authorization: Bearer $(telltale serve --print-token)\" "
       "http://127.0.0.1:8080/api/runs\n"
       "The first line on stdout is a link. It opens one browser, within 10 minutes; later "
@@ -149,7 +191,10 @@ void RegisterServe(CLI::App& app, Context* context) {
       {0, 3, 6, 8});
   auto args = std::make_shared<Args>();
   AddOption(command, "PATH", args->paths, "Runs, folders that hold runs, or traces");
-  AddOption(command, "--bind", args->bind, "Address to listen at").Default("127.0.0.1");
+  AddOption(
+      command, "--bind", args->bind,
+      "Address to listen at; beyond this machine it only reads, and wants TLS or --plain-http")
+      .Default("127.0.0.1");
   AddOption(command, "--port", args->port, "Port (default: one that is free)");
   AddOption(command, "--allow-host", args->allow_hosts,
             "A further name under which browsers may reach the server")
@@ -162,6 +207,14 @@ void RegisterServe(CLI::App& app, Context* context) {
           "it and end");
   AddFlag(command, "--read-only", args->read_only,
           "Ask nothing of trainings: the page's button for a window of detail is refused");
+  AddFlag(command, "--allow-control", args->allow_control,
+          "Let the page ask trainings for windows of detail also beyond this machine");
+  AddOption(command, "--tls-cert", args->tls_cert,
+            "Speak TLS, with this certificate in PEM and its chain");
+  AddOption(command, "--tls-key", args->tls_key, "Its key in PEM");
+  AddFlag(
+      command, "--plain-http", args->plain_http,
+      "Serve beyond this machine without TLS: who is on the way can read it and sign in as you");
   AddPythonRulesFlag(command);
   AddOption(command, "--link-fd", args->link_fd, "Write the link to this descriptor").Hidden();
   AddOption(command, "--parent", args->parent, "Process to end with").Hidden();

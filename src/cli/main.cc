@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/process.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "rules/foreign.h"
@@ -90,7 +91,10 @@ int Main(int argc, char** argv) {
       ExitCodeLines());
   rules::SetForeignMaker(rules::ForeignRules(rules::ForeignOptionsOfEnvironment()));
   RegisterAll(app, &context);
-  if (argc > 1 && std::string_view(argv[1]) == "run") {
+  const bool runs_training = argc > 1 && std::string_view(argv[1]) == "run";
+  // `run` gives the training its own limit back (run::TakeSignals).
+  if (!runs_training) LeaveNoCore();
+  if (runs_training) {
     char** const end = argv + argc;
     char** const dashes = std::find_if(
         argv + 2, end, [](const char* word) { return std::string_view(word) == "--"; });

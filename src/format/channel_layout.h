@@ -15,11 +15,11 @@ namespace telltale::format {
 inline constexpr std::uint64_t kArenaMagic = 0x3130414e45525454;    // "TTRENA01", little-endian
 inline constexpr std::uint64_t kControlMagic = 0x31304c5254435454;  // "TTCTRL01"
 inline constexpr std::uint16_t kChannelMajor = 1;
-inline constexpr std::uint16_t kChannelMinor = 1;
+inline constexpr std::uint16_t kChannelMinor = 2;
 
 inline constexpr std::size_t kPageBytes = 4096;
 inline constexpr std::size_t kRecordAlign = 8;
-/// Names and each text of an event are cut to this length.
+/// Names and each text of an event have at most this length; longer ones are cut.
 inline constexpr std::size_t kMaxTextBytes = 4096;
 inline constexpr std::size_t kMaxReasonBytes = 512;
 /// The largest record: an event with two full texts.
@@ -29,7 +29,7 @@ inline constexpr std::uint64_t kReserveDivisor = 20;
 /// Bounds that a consumer checks before it believes a header.
 inline constexpr std::uint64_t kMaxArenaBytes = 256ULL << 20;
 inline constexpr std::uint32_t kMaxRings = 256;
-inline constexpr std::uint32_t kMaxNames = 1U << 16;
+inline constexpr std::uint32_t kMaxNames = 1U << 21;
 
 enum class ClockKind : std::uint8_t { kMonotonicNs = 0, kTsc = 1 };
 
@@ -254,7 +254,13 @@ struct ControlHeader {
   std::atomic<std::uint64_t>
       rules_sequence;  ///< Odd while the rules are being written (a sequence lock).
   std::atomic<std::uint64_t> slab_bytes;  ///< Part of the slab that may be used; 0: no raw values.
+  // Since 1.2.
+  std::atomic<std::uint32_t> words_ready;  ///< Words that have memory; not beyond is read.
+  std::uint32_t reserved0;
+  std::uint64_t reserved1[7];
 };
+/// sizeof(ControlHeader) before 1.2, where all words had memory from the start.
+inline constexpr std::uint32_t kControlHeaderBytesMin = 64;
 
 /// When one mode's steps are due: a step of the list, or one in [start, end) that `interval`
 /// divides.
@@ -325,8 +331,9 @@ static_assert(sizeof(SkipReason) == 16 && offsetof(ArenaHeader, skip_reasons) ==
 static_assert(sizeof(ArenaHeader) == 1792 && sizeof(ArenaHeader) <= kPageBytes);
 static_assert(sizeof(ControlRule) % sizeof(std::uint64_t) == 0 && sizeof(SlabHeader) == 16);
 static_assert(sizeof(ControlWindows) == 16384);
-static_assert(sizeof(ControlHeader) == 64 && sizeof(ControlWhen) == 280 &&
-              sizeof(ControlRule) == 1128);
+static_assert(sizeof(ControlHeader) == 128 &&
+              offsetof(ControlHeader, words_ready) == kControlHeaderBytesMin &&
+              sizeof(ControlWhen) == 280 && sizeof(ControlRule) == 1128);
 static_assert(sizeof(StatMoreRecord) == 136 && sizeof(HistogramRecord) == 648 &&
               sizeof(TensorRecord) == 40);
 

@@ -18,6 +18,7 @@
 
 #include "base/heap.h"
 #include "base/json.h"
+#include "base/process.h"
 #include "base/unique_fd.h"
 
 namespace telltale::interchange {
@@ -82,7 +83,7 @@ void ConfineChild(const ImportLimits& limits, pid_t parent) {
   if (::getppid() != parent) ::_exit(1);
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   ::prctl(PR_SET_DUMPABLE, 0);
-  SetLimit(RLIMIT_CORE, 0);
+  LeaveNoCore();
   SetLimit(RLIMIT_NOFILE, kChildFiles);
   SetLimit(RLIMIT_FSIZE, kChildFileBytes);
   SetLimit(RLIMIT_AS, limits.memory_bytes);

@@ -176,18 +176,20 @@ std::uint8_t ModeOf(const Probe& probe, int mode) {
     return 0;
   }
   ::madvise(map, sizeof(Probe), MADV_WIPEONFORK);
+  // Most of it is for names that few processes have: a huge page would be memory for nothing.
+  ::madvise(map, sizeof(Probe), MADV_NOHUGEPAGE);
   auto* probe = static_cast<Probe*>(map);
   const ClockKind clock = Clock();
   const auto kind_byte = static_cast<std::uint8_t>(kind);
   if (rank < 0) rank = RankOfEnvironment();
   OpenResult opened = OpenResult::kNoMemory;
-  if (kind == TT_PROCESS_TRAINER) {
-    opened = probe->producer.Open(telltale::channel::kTrainerPlan, kind_byte, rank, clock,
-                                  parent_uuid, socket_path);
-  }
-  if (opened == OpenResult::kNoMemory) {
-    opened = probe->producer.Open(telltale::channel::kSmallPlan, kind_byte, rank, clock,
-                                  parent_uuid, socket_path);
+  // The first that there is memory for.
+  for (const auto* plan :
+       {&telltale::channel::kTrainerPlan, &telltale::channel::kLimitedTrainerPlan,
+        &telltale::channel::kSmallPlan}) {
+    if (kind != TT_PROCESS_TRAINER && plan != &telltale::channel::kSmallPlan) continue;
+    if (opened != OpenResult::kNoMemory) break;
+    opened = probe->producer.Open(*plan, kind_byte, rank, clock, parent_uuid, socket_path);
   }
   if (opened != OpenResult::kOk) {
     Log("recording is off: ", opened == OpenResult::kNoMemory
@@ -446,19 +448,17 @@ uint32_t tt_tensor(const char* collection, size_t collection_len, const char* na
   constexpr char kMark = telltale::format::kTensorMark;
   // A collection is a word of an adapter; one that is longer is cut.
   constexpr std::size_t kMaxCollection = 256;
-  constexpr std::size_t kRoom = telltale::format::kMaxTextBytes + 1;
   if (collection_len > kMaxCollection) probe->producer.CountNameFolded();
-  char text[kRoom];
+  char head[kMaxCollection + 2];
   std::size_t used = 0;
-  text[used++] = kMark;
+  head[used++] = kMark;
   for (std::size_t i = 0; i < collection_len && i < kMaxCollection; ++i) {
-    text[used++] = collection[i] == kMark ? '_' : collection[i];
+    head[used++] = collection[i] == kMark ? '_' : collection[i];
   }
-  text[used++] = kMark;
-  // One byte more than is kept, so that the cut falls between characters.
-  if (name_len > kRoom - used) name_len = kRoom - used;
-  if (name_len > 0) std::memcpy(text + used, name, name_len);
-  return probe->producer.Intern(text, used + name_len);
+  head[used++] = kMark;
+  if (name_len > telltale::format::kMaxTextBytes - used) probe->producer.CountNameFolded();
+  char text[telltale::format::kMaxTextBytes];
+  return probe->producer.Intern(text, telltale::channel::FitName(head, used, name, name_len, text));
 }
 
 [[gnu::hot]] uint32_t tt_due(uint32_t tensor, int64_t step, int mode) {

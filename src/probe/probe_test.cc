@@ -724,7 +724,9 @@ TEST_F(ProbeTest, NamesOfTensorsAreCutAndKeptApart) {
   }));
   const format::Rows rows = RowsOf(0);
   ASSERT_EQ(rows.statistics.size(), 4u);
-  EXPECT_EQ(rows.statistics[0].name, std::string(4096 - 9, 'n'));
+  const std::string cut(rows.statistics[0].name);
+  EXPECT_EQ(cut.size(), 4096U - 9);
+  EXPECT_EQ(cut.substr(0, cut.size() - 16), std::string(4096 - 9 - 17, 'n') + "#");
   EXPECT_EQ(rows.statistics[0].collection, "weights");
   EXPECT_EQ(rows.statistics[1].name, std::string("a/../\0b\xf0\x9f\x98\x80", 11));
   EXPECT_EQ(rows.statistics[2].collection, "we_ights");

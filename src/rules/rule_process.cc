@@ -109,6 +109,9 @@ RuleProcess::~RuleProcess() {
   // parent that reaps all), and the number may be another's.
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0) return;
+  // It ends what it has started, also what has left its group.
+  ::kill(pid_, SIGTERM);
+  AwaitEnd(kPatienceNs);
   ::kill(-pid_, SIGKILL);
   ::kill(pid_, SIGKILL);  // It may have left its group.
   int status = 0;
@@ -130,15 +133,21 @@ Status RuleProcess::WaitFor(short events, std::int64_t deadline_ns) {
   }
 }
 
+void RuleProcess::AwaitEnd(std::int64_t timeout_ns) const {
+  if (!pidfd_) return;
+  const std::int64_t deadline_ns = Now() + timeout_ns;
+  pollfd wait{pidfd_.get(), POLLIN, 0};
+  while (true) {
+    const std::int64_t left_ms = (deadline_ns - Now()) / 1'000'000;
+    if (left_ms <= 0) return;
+    if (::poll(&wait, 1, static_cast<int>(left_ms)) >= 0 || errno != EINTR) return;
+  }
+}
+
 Status RuleProcess::Ended() {
   // Its end of the line is closed: it goes, or has closed it and goes on, which is as bad.
   siginfo_t info{};
-  const std::int64_t deadline_ns = Now() + 1'000'000'000;
-  if (pidfd_) {
-    pollfd wait{pidfd_.get(), POLLIN, 0};
-    while (::poll(&wait, 1, 1000) < 0 && errno == EINTR && Now() < deadline_ns) {
-    }
-  }
+  AwaitEnd(1'000'000'000);
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
       info.si_pid == 0) {
     return Status(Code::kUnusable, "it closed its line");

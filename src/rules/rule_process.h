@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A child that a rule of the user's runs in: lines to it and from it, each wait with an end, killed
-// with all of its group where it is let go.
+// A child that a rule of the user's runs in: lines to it and from it, each wait with an end. Where
+// it is let go it has kPatienceNs to end itself and what it has started (the keeper in
+// python/telltale/rule_host.py does), then it is killed with all of its group.
 //
 // Thread safety: none. Memory: one line of the child's.
 #pragma once
@@ -25,6 +26,7 @@ class RuleProcess {
   static constexpr std::size_t kMostLineBytes = 1U << 20U;
   /// The descriptor on which the child finds its end of the line.
   static constexpr int kChildFd = 3;
+  static constexpr std::int64_t kPatienceNs = 5'000'000'000;
 
   /// `command`: program (looked up in PATH) and arguments. `environment`: NAME=value. `log`: file
   /// to which what the child prints is appended; empty: nowhere.
@@ -49,6 +51,8 @@ class RuleProcess {
   Status WaitFor(short events, std::int64_t deadline_ns);
   /// "it was killed by signal 9", "it ended with exit code 1".
   Status Ended();
+  /// Until it has ended, at most so long.
+  void AwaitEnd(std::int64_t timeout_ns) const;
 
   const pid_t pid_;
   UniqueFd pidfd_;

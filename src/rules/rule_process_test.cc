@@ -127,5 +127,16 @@ TEST(RuleProcessTest, WhatItStartedEndsWithItAlsoWhereItHasEndedBefore) {
   }
 }
 
+TEST(RuleProcessTest, ItMayEndItselfBeforeItIsKilled) {
+  const store::TempFolder folder;
+  const std::string ended = folder.path() / "ended";
+  auto process =
+      Shell("trap 'echo so > " + ended + "; exit' TERM; echo up >&3; sleep 1000 3>&- & wait");
+  ASSERT_NE(process, nullptr);
+  ASSERT_TRUE(process->ReadLine(kLong).ok());
+  process.reset();
+  EXPECT_TRUE(std::filesystem::exists(ended));
+}
+
 }  // namespace
 }  // namespace telltale::rules

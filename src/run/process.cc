@@ -107,6 +107,7 @@ int GiveBack(const GivenSignals& given) {
   if (given.children_ignored) ::sigaction(SIGCHLD, &action, nullptr);
   action.sa_handler = SIG_DFL;
   if (!given.large_files_ignored) ::sigaction(SIGXFSZ, &action, nullptr);
+  if (given.core) ::setrlimit(RLIMIT_CORE, &*given.core);
   return ::sigprocmask(SIG_SETMASK, &given.mask, nullptr) == 0 ? 0 : errno;
 }
 
@@ -127,6 +128,12 @@ GivenSignals TakeSignals() {
   ignore.sa_handler = SIG_IGN;
   ::sigaction(SIGXFSZ, &ignore, &before);
   given.large_files_ignored = before.sa_handler == SIG_IGN;
+  rlimit core{};
+  if (::getrlimit(RLIMIT_CORE, &core) == 0) {
+    given.core = core;
+    core.rlim_cur = std::min<rlim_t>(core.rlim_max, 1);  // As LeaveNoCore.
+    ::setrlimit(RLIMIT_CORE, &core);
+  }
   return given;
 }
 
@@ -163,6 +170,7 @@ Result<Child> SpawnHelper(const std::vector<std::string>& command, const std::fi
   const std::string score = HelperOomScore();
   return Start(command, environ, Watch::kMust, [&](UniqueFd* report) {
     ::setsid();
+    LeaveNoCore();
     sigset_t none;
     ::sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,15 +22,18 @@ struct Child {
   int exec_errno = 0;  ///< Not 0: it ended at once since the program could not be executed.
 };
 
-/// How we were given the signals that we treat otherwise: the training gets them so.
+/// How we were given the signals, and the size of a core, that we treat otherwise: the training
+/// gets them so.
 struct GivenSignals {
   sigset_t mask{};                   ///< Of blocked ones.
   bool children_ignored = false;     ///< SIGCHLD was.
   bool large_files_ignored = false;  ///< SIGXFSZ was.
+  std::optional<rlimit> core;
 };
 /// Blocks SIGPIPE, ignores SIGXFSZ (a file of ours that grows past a limit is an error to handle,
 /// not our end), and ends that SIGCHLD is ignored: else the kernel reaps our children, and how they
-/// ended is never known.
+/// ended is never known. A crash of ours leaves no core (LeaveNoCore), but the limit can be raised
+/// again.
 GivenSignals TakeSignals();
 
 /// Starts the training in our process group with our standard streams, `environment`, the signals
@@ -44,9 +48,9 @@ Result<Child> SpawnTraining(const std::vector<std::string>& command,
 int BecomeTraining(const std::vector<std::string>& command, const GivenSignals& given);
 
 /// Starts one of our helpers: session of its own, stdin /dev/null, stdout and stderr appended to
-/// `log`, oom_score_adj above the training's, no signal blocked or ignored but SIGXFSZ. `inherited`
-/// (or -1) is
-/// the one descriptor it gets, under number kInheritedFd. One that cannot be watched does not run.
+/// `log`, oom_score_adj above the training's, no signal blocked or ignored but SIGXFSZ, no core
+/// when it crashes. `inherited` (or -1) is the one descriptor it gets, under number kInheritedFd.
+/// One that cannot be watched does not run.
 inline constexpr int kInheritedFd = 3;
 Result<Child> SpawnHelper(const std::vector<std::string>& command, const std::filesystem::path& log,
                           int inherited);

@@ -66,10 +66,9 @@ bool SoundArena(int fd, std::uint64_t bytes) {
          (::fcntl(fd, F_GET_SEALS) & kArenaSeals) == kArenaSeals;
 }
 
-/// A trainer's slab, where its version knows what that is. Without one its raw values are skipped,
-/// and counted by the probe.
+/// A trainer's slab. Without one its raw values are skipped, and counted by the probe.
 UniqueFd SlabFor(const channel::Hello& hello, std::uint64_t bytes) {
-  if (hello.process_kind != TT_PROCESS_TRAINER || hello.abi_minor < 1) return {};
+  if (hello.process_kind != TT_PROCESS_TRAINER) return {};
   // Past a limit on the size of files making it would be a SIGXFSZ.
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) != 0) return {};

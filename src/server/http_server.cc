@@ -8,8 +8,11 @@
 #include <array>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/connect_pair.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -22,6 +25,9 @@
 #include <boost/beast/http.hpp>
 #include <csignal>
 #include <exception>
+#include <functional>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -31,10 +37,13 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "server/addresses.h"
 #include "server/assets.h"
 #include "server/metrics_board.h"
 #include "server/request.h"
 #include "server/run_cache.h"
+#include "server/strangers.h"
+#include "server/tls.h"
 
 namespace telltale::server {
 namespace {
@@ -43,6 +52,8 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using asio::ip::tcp;
+/// A connection as HTTP is spoken on it: the peer's, or of TLS the inner end of it.
+using Line = beast::basic_stream<asio::generic::stream_protocol>;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Clk = std::chrono::steady_clock;
@@ -51,10 +62,12 @@ using Response = http::response<http::string_body>;
 
 constexpr std::uint32_t kMaxHeaderBytes = 16 << 10;
 constexpr std::uint64_t kMaxBodyBytes = 16 << 10;
-constexpr seconds kIdle(75);        ///< A connection without a request.
-constexpr seconds kWriteLimit(30);  ///< A reader that takes nothing.
-constexpr seconds kFirstLook(20);   ///< For a run to be opened.
-constexpr seconds kScrape(8);       ///< For metrics: a scraper gives up after 10, by default.
+constexpr seconds kIdle(75);  ///< A connection without a request, of who has signed in.
+constexpr std::size_t kFirstBytes = 4096;
+constexpr std::size_t kTlsBytes = 16 << 10;  ///< A record of TLS.
+constexpr seconds kWriteLimit(30);           ///< A reader that takes nothing.
+constexpr seconds kFirstLook(20);            ///< For a run to be opened.
+constexpr seconds kScrape(8);  ///< For metrics: a scraper gives up after 10, by default.
 constexpr seconds kTick(1);
 constexpr seconds kHeartbeat(15);
 constexpr milliseconds kLastWords(700);
@@ -86,6 +99,16 @@ bool IsMetrics(const Target& target) {
   return target.path.size() == 1 && target.path[0] == "metrics";
 }
 
+/// Who asks for it has to be signed in, but for IsSession.
+bool IsPrivate(const Target& target) {
+  return IsMetrics(target) || (!target.path.empty() && target.path[0] == "api");
+}
+
+/// Where one signs in: /api/session.
+bool IsSession(const Target& target) {
+  return target.path.size() == 2 && target.path[0] == "api" && target.path[1] == "session";
+}
+
 /// The run whose page this is; none of other addresses.
 std::optional<std::string> PageOfRun(const Target& target) {
   if (target.path.size() != 2 || target.path[0] != "r") return std::nullopt;
@@ -113,12 +136,58 @@ asio::awaitable<Result<std::string>> SeriesOf(std::shared_ptr<LiveRun> run, cons
   co_return out + "]}";
 }
 
+/// Whether a header is there twice of which two parts of a program might each take another one.
+bool SaysTwice(const Request& request) {
+  const auto times = [&](auto name) { return request.count(name); };
+  return times(http::field::host) > 1 || times(http::field::origin) > 1 ||
+         times(http::field::authorization) > 1 || times("Sec-Fetch-Site") > 1;
+}
+
+/// The peer's as text. Of IPv6 what one customer has: a /64.
+std::string AddressOf(const tcp::socket& socket) {
+  boost::system::error_code error;
+  const auto endpoint = socket.remote_endpoint(error);
+  if (error) return {};
+  const asio::ip::address address = endpoint.address();
+  if (!address.is_v6() || address.is_loopback()) return address.to_string();
+  auto bytes = address.to_v6().to_bytes();
+  if (address.to_v6().is_v4_mapped()) return address.to_string();
+  std::fill(bytes.begin() + 8, bytes.end(), 0);
+  return asio::ip::address_v6(bytes).to_string();
+}
+
+/// A connection with TLS: what comes through it is plain at the inner socket, and the other way.
+struct TlsLine {
+  TlsLine(tcp::socket socket, std::shared_ptr<const TlsCertificate> certificate,
+          asio::io_context& io)
+      : outer(std::move(socket)), inner(io), limit(io), session(std::move(certificate), [this] {
+          return outer.is_open() ? outer.native_handle() : -1;
+        }) {}
+  void Close() {
+    boost::system::error_code ignored;
+    outer.close(ignored);
+  }
+
+  tcp::socket outer;
+  asio::local::stream_protocol::socket inner;
+  asio::steady_timer limit;
+  TlsSession session;
+};
+
+/// Closes the line after this long, whatever it waits for.
+void CloseAfter(const std::shared_ptr<TlsLine>& line, Clk::duration limit) {
+  line->limit.expires_after(limit);
+  line->limit.async_wait([weak = std::weak_ptr(line)](const boost::system::error_code& error) {
+    if (const auto late = weak.lock(); late && !error) late->Close();
+  });
+}
+
 class ServerImpl final : public Server {
  public:
   ServerImpl(ServerOptions options, Auth auth)
       : options_(std::move(options)),
         auth_(std::move(auth)),
-        hosts_(options_.bind, options_.allow_hosts),
+        hosts_(AddressesOf(options_.bind), options_.allow_hosts),
         acceptor_(io_),
         signals_(io_) {}
   ~ServerImpl() override {
@@ -143,9 +212,54 @@ class ServerImpl final : public Server {
     asio::co_spawn(io_, std::move(task), [](const std::exception_ptr&) {});
   }
 
+  /// A connection among the strangers, until it has signed in or ends.
+  class Guest {
+   public:
+    /// `close` lets fail what the connection waits for, so that it ends by itself.
+    Guest(ServerImpl* server, const std::string& address, std::function<void()> close)
+        : server_(server) {
+      const auto entered = server->strangers_.Enter(address);
+      id_ = entered.id;
+      server->guests_[id_] = std::move(close);
+      if (!entered.leaves) return;
+      const auto leaves = server->guests_.find(*entered.leaves);
+      if (leaves != server->guests_.end()) leaves->second();
+    }
+    ~Guest() { Leave(); }
+    Guest(const Guest&) = delete;
+    Guest& operator=(const Guest&) = delete;
+    void Asked(bool asked) { server_->strangers_.SetAsked(id_, asked); }
+    void SignedIn() {
+      signed_in_ = true;
+      Leave();
+    }
+    bool signed_in() const { return signed_in_; }
+
+   private:
+    void Leave() {
+      server_->strangers_.Leave(id_);
+      server_->guests_.erase(id_);
+    }
+
+    ServerImpl* server_;
+    Strangers::Id id_ = 0;
+    bool signed_in_ = false;
+  };
+
   Task Accept();
   Task Serve(tcp::socket socket);
-  Task Stream(beast::tcp_stream* stream, std::shared_ptr<LiveRun> run);
+  Task ServeTls(tcp::socket socket);
+  static Task Decrypt(std::shared_ptr<TlsLine> line);
+  static Task Encrypt(std::shared_ptr<TlsLine> line);
+  Task Talk(Line* stream, Guest* guest);
+  /// The next request, whole, within its time.
+  asio::awaitable<boost::system::error_code> Read(Line* stream, beast::flat_buffer* buffer,
+                                                  http::request_parser<http::string_body>* parser,
+                                                  const Guest& guest);
+  /// Waits where there were too many wrong guesses.
+  asio::awaitable<Response> Answered(const Request& request, Guest* guest,
+                                     std::shared_ptr<LiveRun>* followed);
+  Task Stream(Line* stream, std::shared_ptr<LiveRun> run);
   asio::awaitable<Response> Answer(const Request& request, const Target& target);
   asio::awaitable<RunCache::Found> FindRun(std::string id);
   asio::awaitable<Response> Runs(const Request& request);
@@ -178,6 +292,7 @@ class ServerImpl final : public Server {
 
   /// None where the sender may do what it asks.
   std::optional<Response> Refusal(const Request& request, const Target& target) const;
+  bool Guessed(const Request& request, const Target& target) const;
   static std::string_view Bearer(const Request& request);
   bool Authorized(const Request& request) const;
   Response OpenSession(const Request& request);
@@ -191,8 +306,13 @@ class ServerImpl final : public Server {
   }
 
   const ServerOptions options_;
+  std::shared_ptr<const TlsCertificate> tls_;  ///< Null: without TLS.
   Auth auth_;
   const HostList hosts_;
+  // Before io_: the connections that end with it leave these.
+  Strangers strangers_;
+  std::map<Strangers::Id, std::function<void()>> guests_;  ///< Those that are still there.
+  Guesses guesses_;
   asio::io_context io_{1};
   asio::thread_pool asks_{1};
   tcp::acceptor acceptor_;
@@ -206,6 +326,10 @@ class ServerImpl final : public Server {
 };
 
 Status ServerImpl::Listen() {
+  if (!options_.tls_certificate.empty()) {
+    TELLTALE_ASSIGN_OR_RETURN(tls_,
+                              TlsCertificate::Load(options_.tls_certificate, options_.tls_key));
+  }
   boost::system::error_code error;
   const auto fail = [&](std::string_view what) {
     const bool taken = error == asio::error::address_in_use;
@@ -240,11 +364,14 @@ Status ServerImpl::Listen() {
 
 Result<std::string> ServerImpl::NewLink() {
   TELLTALE_ASSIGN_OR_RETURN(const std::string code, auth_.NewCode());
-  std::string host = options_.bind;
-  if (host == "0.0.0.0" || host == "::") {
-    host = options_.allow_hosts.empty() ? "127.0.0.1" : options_.allow_hosts.front();
+  // Another machine's browser has to find it too.
+  std::string host = "127.0.0.1";
+  if (!options_.allow_hosts.empty() && ReachesBeyond(options_.bind).value_or(true)) {
+    host = options_.allow_hosts.front();
+  } else if (const auto addresses = AddressesOf(options_.bind); !addresses.empty()) {
+    host = addresses.front();
   }
-  return fmt::format("http://{}:{}/#code={}", HostName(host), port_, code);
+  return fmt::format("{}://{}:{}/#code={}", tls_ ? "https" : "http", HostName(host), port_, code);
 }
 
 void ServerImpl::Run() {
@@ -297,22 +424,118 @@ asio::awaitable<void> ServerImpl::Accept() {
     }
     boost::system::error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
-    Spawn(Serve(std::move(socket)));
+    Spawn(tls_ ? ServeTls(std::move(socket)) : Serve(std::move(socket)));
   }
 }
 
+asio::awaitable<boost::system::error_code> ServerImpl::Read(
+    Line* stream, beast::flat_buffer* buffer, http::request_parser<http::string_body>* parser,
+    const Guest& guest) {
+  boost::system::error_code error;
+  if (buffer->size() == 0) {
+    stream->expires_after(guest.signed_in() ? kIdle : options_.stranger_patience);
+    const std::size_t n = co_await stream->async_read_some(
+        buffer->prepare(kFirstBytes), asio::redirect_error(asio::use_awaitable, error));
+    if (error == asio::error::eof) co_return http::error::end_of_stream;
+    if (error) co_return error;
+    buffer->commit(n);
+  }
+  stream->expires_after(options_.request_patience);
+  co_await http::async_read(*stream, *buffer, *parser,
+                            asio::redirect_error(asio::use_awaitable, error));
+  co_return error;
+}
+
 asio::awaitable<void> ServerImpl::Serve(tcp::socket socket) {
-  beast::tcp_stream stream(std::move(socket));
+  const std::string address = AddressOf(socket);
+  Line stream{asio::generic::stream_protocol::socket(std::move(socket))};
+  Guest guest(this, address, [&] { stream.close(); });
+  co_await Talk(&stream, &guest);
+}
+
+/// The line has the peer's socket, and two coroutines between that and the inner one, on whose
+/// other end HTTP is spoken. Each of the three may end first.
+asio::awaitable<void> ServerImpl::ServeTls(tcp::socket socket) {
+  const std::string address = AddressOf(socket);
+  const auto line = std::make_shared<TlsLine>(std::move(socket), tls_, io_);
+  Guest guest(this, address, [&] { line->Close(); });
+  CloseAfter(line, options_.stranger_patience);
+  boost::system::error_code error;
+  while (true) {
+    const TlsSession::Did did = line->session.Handshake();
+    if (did.is == TlsSession::Is::kDone) break;
+    if (did.is == TlsSession::Is::kEnded) co_return;
+    co_await line->outer.async_wait(
+        did.is == TlsSession::Is::kMustWrite ? tcp::socket::wait_write : tcp::socket::wait_read,
+        asio::redirect_error(asio::use_awaitable, error));
+    if (error) co_return;
+  }
+  line->limit.cancel();
+  asio::local::stream_protocol::socket plain(io_);
+  asio::local::connect_pair(line->inner, plain, error);
+  if (error) co_return;
+  Spawn(Decrypt(line));
+  Spawn(Encrypt(line));
+  {
+    Line stream{asio::generic::stream_protocol::socket(std::move(plain))};
+    co_await Talk(&stream, &guest);
+  }
+  // What was said last may still be on its way.
+  CloseAfter(line, kWriteLimit);
+}
+
+asio::awaitable<void> ServerImpl::Decrypt(std::shared_ptr<TlsLine> line) {
+  std::vector<char> bytes(kTlsBytes);
+  boost::system::error_code error;
+  while (!error) {
+    const TlsSession::Did did = line->session.Receive(bytes.data(), bytes.size());
+    if (did.is == TlsSession::Is::kEnded) break;
+    if (did.is == TlsSession::Is::kDone) {
+      co_await asio::async_write(line->inner, asio::buffer(bytes.data(), did.bytes),
+                                 asio::redirect_error(asio::use_awaitable, error));
+      continue;
+    }
+    co_await line->outer.async_wait(
+        did.is == TlsSession::Is::kMustWrite ? tcp::socket::wait_write : tcp::socket::wait_read,
+        asio::redirect_error(asio::use_awaitable, error));
+  }
+  boost::system::error_code ignored;
+  line->inner.shutdown(asio::socket_base::shutdown_send, ignored);
+}
+
+asio::awaitable<void> ServerImpl::Encrypt(std::shared_ptr<TlsLine> line) {
+  std::vector<char> bytes(kTlsBytes);
+  boost::system::error_code error;
+  while (!error) {
+    const std::size_t size = co_await line->inner.async_read_some(
+        asio::buffer(bytes), asio::redirect_error(asio::use_awaitable, error));
+    for (std::size_t sent = 0; !error && sent < size;) {
+      const TlsSession::Did did = line->session.Send(bytes.data() + sent, size - sent);
+      if (did.is == TlsSession::Is::kEnded) error = asio::error::connection_reset;
+      sent += did.bytes;
+      if (error || did.is == TlsSession::Is::kDone) continue;
+      co_await line->outer.async_wait(
+          did.is == TlsSession::Is::kMustWrite ? tcp::socket::wait_write : tcp::socket::wait_read,
+          asio::redirect_error(asio::use_awaitable, error));
+    }
+  }
+  line->session.Bye();
+  // Whoever reads on finds the end.
+  boost::system::error_code ignored;
+  line->outer.shutdown(tcp::socket::shutdown_send, ignored);
+  line->Close();
+}
+
+asio::awaitable<void> ServerImpl::Talk(Line* stream, Guest* guest) {
   beast::flat_buffer buffer(kMaxHeaderBytes + kMaxBodyBytes);
   while (!winding_) {
     http::request_parser<http::string_body> parser;
     parser.header_limit(kMaxHeaderBytes);
     parser.body_limit(kMaxBodyBytes);
-    boost::system::error_code error;
-    stream.expires_after(kIdle);
-    co_await http::async_read(stream, buffer, parser,
-                              asio::redirect_error(asio::use_awaitable, error));
+    guest->Asked(false);
+    boost::system::error_code error = co_await Read(stream, &buffer, &parser, *guest);
     if (error == http::error::end_of_stream || error == beast::error::timeout) break;
+    guest->Asked(true);
     Response response;
     std::shared_ptr<LiveRun> followed;
     if (error) {
@@ -325,43 +548,73 @@ asio::awaitable<void> ServerImpl::Serve(tcp::socket socket) {
                        large ? "the request is too large" : "this is no HTTP request");
     } else {
       const Request request = parser.release();
-      const auto target = ParseTarget(View(request.target()));
-      if (!target) {
-        response = Error(request, http::status::bad_request, "the address cannot be read");
-      } else if (auto refusal = Refusal(request, *target)) {
-        response = std::move(*refusal);
-      } else {
-        const bool stream_asked = request.method() == http::verb::get && target->path.size() == 4 &&
-                                  target->path[0] == "api" && target->path[1] == "runs" &&
-                                  target->path[3] == "stream";
-        RunCache::Found found;
-        if (stream_asked) found = co_await FindRun(target->path[2]);
-        followed = std::move(found.run);
-        if (found.full) {
-          response = Full(request);
-        } else if (!followed) {
-          response = co_await Answer(request, *target);
-        }
-      }
+      response = co_await Answered(request, guest, &followed);
       if (request.method() == http::verb::head) {
         response.content_length(response.body().size());
         response.body().clear();
       }
     }
     if (followed) {
-      co_await Stream(&stream, std::move(followed));
+      co_await Stream(stream, std::move(followed));
       break;
     }
-    stream.expires_after(kWriteLimit);
+    stream->expires_after(kWriteLimit);
     const bool keep = response.keep_alive();
-    co_await http::async_write(stream, response, asio::redirect_error(asio::use_awaitable, error));
+    co_await http::async_write(*stream, response, asio::redirect_error(asio::use_awaitable, error));
     if (error || !keep) break;
   }
   boost::system::error_code ignored;
-  stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
+  stream->socket().shutdown(asio::socket_base::shutdown_send, ignored);
 }
 
-asio::awaitable<void> ServerImpl::Stream(beast::tcp_stream* stream, std::shared_ptr<LiveRun> run) {
+/// The answer, or the run that the sender wants to follow.
+asio::awaitable<Response> ServerImpl::Answered(const Request& request, Guest* guest,
+                                               std::shared_ptr<LiveRun>* followed) {
+  const auto target = ParseTarget(View(request.target()));
+  if (!target) {
+    co_return Error(request, http::status::bad_request, "the address cannot be read");
+  }
+  if (SaysTwice(request)) {
+    co_return Error(request, http::status::bad_request,
+                    "a header is there twice of which one may be: Host, Origin, Sec-Fetch-Site or "
+                    "Authorization");
+  }
+  std::optional<Response> refusal = Refusal(request, *target);
+  if (!refusal) {
+    const std::vector<std::string>& path = target->path;
+    if (!IsSession(*target) && (IsPrivate(*target) || Authorized(request))) guest->SignedIn();
+    const bool stream_asked = request.method() == http::verb::get && path.size() == 4 &&
+                              path[0] == "api" && path[1] == "runs" && path[3] == "stream";
+    if (!stream_asked) {
+      Response response = co_await Answer(request, *target);
+      if (response.result() != http::status::unauthorized) {
+        if (IsSession(*target) && response.result() == http::status::ok) guest->SignedIn();
+        co_return response;
+      }
+      refusal = std::move(response);
+    } else {
+      RunCache::Found found = co_await FindRun(path[2]);
+      if (found.full) co_return Full(request);
+      *followed = std::move(found.run);
+      if (*followed) co_return Response();
+      co_return co_await Answer(request, *target);
+    }
+  }
+  // Who shows nothing guesses nothing.
+  if (refusal->result() != http::status::unauthorized || !Guessed(request, *target)) {
+    co_return std::move(*refusal);
+  }
+  if (!guesses_.Wrong(Clock::System().MonotonicNs())) co_return std::move(*refusal);
+  const auto until = Clk::now() + std::chrono::nanoseconds(Guesses::kDelayNs);
+  while (Clk::now() < until && !winding_) co_await Sleep(until);
+  Response response = Error(request, http::status::too_many_requests,
+                            "too many wrong tokens or codes have come: this one is wrong too");
+  response.set(http::field::retry_after, std::to_string(Guesses::kDelayNs / 1'000'000'000));
+  response.keep_alive(false);
+  co_return response;
+}
+
+asio::awaitable<void> ServerImpl::Stream(Line* stream, std::shared_ptr<LiveRun> run) {
   struct Count {
     Count(std::size_t* n, LiveRun* of) : count(n), run(of) {
       ++*count;
@@ -480,7 +733,7 @@ asio::awaitable<Response> ServerImpl::Answer(const Request& request, const Targe
     if (run && (Authorized(request) || auth_.CodeOpen())) cache_->Prepare(*run);
     co_return File(request, target);
   }
-  if (path.size() == 2 && path[1] == "session") co_return OpenSession(request);
+  if (IsSession(target)) co_return OpenSession(request);
   const bool asks = path.size() == 4 && path[1] == "runs" && path[3] == "window";
   if (asks) co_return co_await AskWindow(request, path[2]);
   if (request.method() != http::verb::get && request.method() != http::verb::head) {
@@ -538,7 +791,8 @@ asio::awaitable<Response> ServerImpl::AskWindow(const Request& request, const st
     const bool reads = !options_.ask_window;
     Response response =
         Error(request, http::status::method_not_allowed,
-              reads ? "this server only reads: it was started with --read-only"
+              reads ? "this server only reads: it was started with --read-only, or listens beyond "
+                      "this machine without --allow-control"
                     : "ask for a window by POST: {\"steps\": 5, \"detail\": \"ops,kernels\"}");
     response.set(http::field::allow, reads ? "" : "POST");
     co_return response;
@@ -604,6 +858,16 @@ asio::awaitable<Response> ServerImpl::Report(const Request& request, std::shared
   co_return response;
 }
 
+/// Whether the request shows a token, a code or a session.
+bool ServerImpl::Guessed(const Request& request, const Target& target) const {
+  if (IsSession(target) || !Bearer(request).empty()) return true;
+  const std::string name = CookieName();
+  const auto [begin, end] = request.equal_range(http::field::cookie);
+  return std::any_of(begin, end, [&](const auto& field) {
+    return !CookieValue(View(field.value()), name).empty();
+  });
+}
+
 std::optional<Response> ServerImpl::Refusal(const Request& request, const Target& target) const {
   const std::string_view host = View(request[http::field::host]);
   if (!hosts_.Allows(host)) {
@@ -619,15 +883,13 @@ std::optional<Response> ServerImpl::Refusal(const Request& request, const Target
                  "the request comes from another page: only the server's own page may send it");
   }
   const bool metrics = IsMetrics(target);
-  const bool api = metrics || (!target.path.empty() && target.path[0] == "api");
-  const bool session = target.path.size() == 2 && target.path[1] == "session";
-  if (!api) {
+  if (!IsPrivate(target)) {
     if (reads) return std::nullopt;
     Response response = Error(request, http::status::method_not_allowed, "only GET is served here");
     response.set(http::field::allow, "GET, HEAD");
     return response;
   }
-  if (session || Authorized(request)) return std::nullopt;
+  if (IsSession(target) || Authorized(request)) return std::nullopt;
   if (metrics && auth_.MetricsTokenOk(Bearer(request))) return std::nullopt;
   Response response =
       Error(request, http::status::unauthorized,
@@ -689,8 +951,9 @@ Response ServerImpl::OpenSession(const Request& request) {
                           "opens one browser"));
   }
   Response response = Make(request, http::status::ok, "application/json", "{\"ok\":true}");
-  response.set(http::field::set_cookie, fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict",
-                                                    CookieName(), auth_.session()));
+  response.set(http::field::set_cookie,
+               fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict{}", CookieName(),
+                           auth_.session(), tls_ ? "; Secure" : ""));
   return response;
 }
 

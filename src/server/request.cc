@@ -21,6 +21,11 @@ std::string Lower(std::string_view text) {
   return out;
 }
 
+bool IsOfAName(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+         c == '.' || c == '_';
+}
+
 int Hex(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -110,21 +115,31 @@ std::optional<Target> ParseTarget(std::string_view target) {
 }
 
 std::string HostName(std::string_view host) {
+  std::string_view name = host;
+  std::string_view port;
   if (host.starts_with('[')) {
     const auto end = host.find(']');
     if (end == std::string_view::npos) return {};
-    const std::string_view rest = host.substr(end + 1);
-    if (!rest.empty() && rest.front() != ':') return {};
-    return Lower(host.substr(0, end + 1));
+    name = host.substr(0, end + 1);
+    port = host.substr(end + 1);
+    if (!port.empty() && port.front() != ':') return {};
+  } else {
+    const auto colon = host.find(':');
+    if (colon != host.rfind(':')) return Lower(fmt::format("[{}]", host));  // A bare IPv6 address.
+    name = host.substr(0, colon);
+    if (colon != std::string_view::npos) port = host.substr(colon);
+    if (!std::all_of(name.begin(), name.end(), IsOfAName)) return {};
   }
-  const auto colon = host.find(':');
-  if (colon != host.rfind(':')) return Lower(fmt::format("[{}]", host));  // A bare IPv6 address.
-  return Lower(host.substr(0, colon));
+  if (!port.empty()) port.remove_prefix(1);
+  if (!std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+    return {};
+  }
+  return Lower(name);
 }
 
-HostList::HostList(std::string_view bind, const std::vector<std::string>& more)
+HostList::HostList(const std::vector<std::string>& addresses, const std::vector<std::string>& more)
     : names_{"127.0.0.1", "localhost", "[::1]"} {
-  if (bind != "0.0.0.0" && bind != "::") names_.push_back(HostName(bind));
+  for (const std::string& address : addresses) names_.push_back(HostName(address));
   for (const std::string& host : more) names_.push_back(HostName(host));
 }
 

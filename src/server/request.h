@@ -28,8 +28,8 @@ std::string HostName(std::string_view host);
 
 class HostList {
  public:
-  /// Loopback names, the address that the server listens at where it is one, and `more`.
-  HostList(std::string_view bind, const std::vector<std::string>& more);
+  /// Loopback names, the addresses that the server listens at, and `more`.
+  HostList(const std::vector<std::string>& addresses, const std::vector<std::string>& more);
   bool Allows(std::string_view host_header) const;
 
  private:

@@ -31,10 +31,15 @@ TEST(RequestTest, HostNames) {
   EXPECT_EQ(HostName("[::1"), "");
   EXPECT_EQ(HostName("[::1]evil"), "");
   EXPECT_EQ(HostName(""), "");
+  for (const char* text : {"127.0.0.1:80@evil", "evil@127.0.0.1", "127.0.0.1:80x", "127.0.0.1:+80",
+                           "[::1]:80@evil", "127.0.0.1/evil", "127.0.0.1,evil", "local host"}) {
+    EXPECT_EQ(HostName(text), "") << text;
+  }
+  EXPECT_EQ(HostName("a-b_c.example.org:"), "a-b_c.example.org");
 }
 
 TEST(RequestTest, HostsAreLoopbackAndWhatWasAllowed) {
-  const HostList hosts("0.0.0.0", {"Lab.example.org"});
+  const HostList hosts({"10.1.2.3", "2001:db8::1"}, {"Lab.example.org"});
   EXPECT_TRUE(hosts.Allows("127.0.0.1:4000"));
   EXPECT_TRUE(hosts.Allows("localhost"));
   EXPECT_TRUE(hosts.Allows("[::1]:4000"));
@@ -43,7 +48,8 @@ TEST(RequestTest, HostsAreLoopbackAndWhatWasAllowed) {
   EXPECT_FALSE(hosts.Allows("127.0.0.1.evil.example.org"));
   EXPECT_FALSE(hosts.Allows(""));
   EXPECT_FALSE(hosts.Allows("0.0.0.0"));
-  EXPECT_TRUE(HostList("10.1.2.3", {}).Allows("10.1.2.3:80"));
+  EXPECT_TRUE(hosts.Allows("10.1.2.3:80"));
+  EXPECT_TRUE(hosts.Allows("[2001:DB8::1]:80"));
 }
 
 TEST(RequestTest, OriginsOfOthers) {

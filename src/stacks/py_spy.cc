@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "base/unique_fd.h"
 #include "store/folder.h"
 
@@ -168,8 +169,7 @@ Result<PySpyChild> PySpyChild::Start(const PySpyOptions& options) {
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
     const rlimit output{kMostOutputBytes, kMostOutputBytes};
     ::setrlimit(RLIMIT_FSIZE, &output);
-    const rlimit core{0, 0};
-    ::setrlimit(RLIMIT_CORE, &core);
+    LeaveNoCore();
     ::setpriority(PRIO_PROCESS, 0, kNiceness);
     ::umask(077);
     if (::dup2(null.get(), STDIN_FILENO) >= 0 && ::dup2(log.get(), STDOUT_FILENO) >= 0 &&

@@ -222,6 +222,8 @@ def test_a_name_that_is_cut_is_counted(telltale):
     """
     run = telltale.python(script, stats_every=f"1:{STATS}:{ALL_MODES}").assert_clean()
     assert run.processes()[0]["names_folded"] == 3
+    names = {row["name"] for row in run.table("statistics")}
+    assert len(names) == 3, "two that differ behind the cut are two"
 
 
 FILL = """

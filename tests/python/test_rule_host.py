@@ -317,3 +317,73 @@ def test_a_rule_that_sleeps_ends_with_its_parent(make: Any) -> None:
     host.send({"rows": [step(1)]})
     host.close()
     assert host.process.returncode == 0
+
+
+DAEMONS = """
+    import os
+    import time
+    import telltale
+
+    class Mine(telltale.Rule):
+        tables = ("steps",)
+
+        def __init__(self, fifo, count):
+            self.fifo, self.count = fifo, int(count)
+
+        def on_record(self, record):
+            if record.step == 2:
+                raise ValueError("enough")
+            if record.step == 3:
+                os.kill(os.getpid(), 9)
+            for _ in range(self.count):
+                if os.fork() == 0:
+                    os.setsid()
+                    if os.fork() == 0:
+                        os.setsid()
+                        with open(self.fifo, "wb", buffering=0) as held:
+                            held.write(b".")
+                            time.sleep(1e6)
+                    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("end", ["the parent closes the line", "the rule raises", "the rule is killed"])
+def test_what_a_rule_starts_ends_with_it_also_what_leaves_session_and_group(
+    make: Any, tmp_path: Path, end: str
+) -> None:
+    fifo = tmp_path / "alive"
+    os.mkfifo(fifo)
+    host = make(DAEMONS, parameters={"fifo": str(fifo), "count": "20"})
+    host.read()
+    with open(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as held:
+        os.set_blocking(held.fileno(), True)
+        with open(fifo, "wb", buffering=0):  # Until the first of them has opened it.
+            assert host.answers({"rows": [step(1)]}) == []
+            begun = b""
+            while len(begun) < 20:
+                begun += held.read(20)
+        if end == "the parent closes the line":
+            host.close()
+            assert host.process.returncode == 0
+        elif end == "the rule raises":
+            (error,) = host.answers({"rows": [step(2)]})
+            assert "enough" in error["error"]["text"]
+        else:
+            assert host.answers({"rows": [step(3)]}) == [{"ended": -signal.SIGKILL}]
+        assert held.read(1) == b"", "all that held the other end have ended"
+
+
+def test_a_rule_that_starts_processes_without_an_end_is_ended(make: Any, tmp_path: Path) -> None:
+    fifo = tmp_path / "alive"
+    os.mkfifo(fifo)
+    host = make(DAEMONS, parameters={"fifo": str(fifo), "count": "400"})
+    host.read()
+    with open(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as held:
+        os.set_blocking(held.fileno(), True)
+        said = host.answers({"rows": [step(1)]})
+        if said == []:  # All were started before they were counted.
+            said = [host.read()]
+        assert "more than 256 processes" in said[-1]["error"]["text"]
+        assert host.process.wait(LIMIT_S) == 1
+        while held.read(400):
+            pass

@@ -101,6 +101,7 @@ void RunningServer::Start(server::ServerOptions options, server::Auth auth,
   port_ = server_->port();
   const auto link = server_->NewLink();
   EXPECT_TRUE(link.ok());
+  link_ = *link;
   code_ = link->substr(link->find("#code=") + 6);
   if (linked) linked();
   thread_ = std::thread([this] { server_->Run(); });

@@ -56,6 +56,7 @@ class RunningServer {
   std::uint16_t port() const { return port_; }
   const std::string& token() const { return token_; }
   const std::string& code() const { return code_; }
+  const std::string& link() const { return link_; }
   /// POSTs the code; the answer's cookie as a header line.
   std::string SignIn(const std::string& code) const;
   void Stop() { server_->Stop(); }
@@ -72,7 +73,7 @@ class RunningServer {
 
   std::unique_ptr<server::Server> server_;
   std::uint16_t port_ = 0;
-  std::string token_, code_;
+  std::string token_, code_, link_;
   std::thread thread_;
 };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -11,6 +12,8 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "client.h"
@@ -143,6 +146,19 @@ TEST_F(ServeTest, AForeignHostIsToldWhichFlagAllowsIt) {
   EXPECT_EQ(server.Ask("GET", "/api/runs", {server.bearer(), "Host: localhost:1"}).status, 200);
 }
 
+TEST_F(ServeTest, TheLinkOfAServerAtAllAddressesNamesOneThatItAnswersTo) {
+  Sample("one");
+  for (const char* bind : {"0.0.0.0", "127.0.0.1"}) {
+    auto auth = server::Auth::Fresh();
+    ASSERT_TRUE(auth.ok());
+    const RunningServer server({.bind = bind, .paths = {root_}}, std::move(auth).value());
+    const std::string& link = server.link();
+    const std::string host = link.substr(7, link.find("/#") - 7);
+    EXPECT_NE(host.substr(0, 7), "0.0.0.0") << link;
+    EXPECT_EQ(server.Ask("GET", "/api/runs", {server.bearer(), "Host: " + host}).status, 200);
+  }
+}
+
 TEST_F(ServeTest, OtherPagesMaySendNothing) {
   Sample("one");
   const RunningServer server({root_});
@@ -205,7 +221,8 @@ TEST_F(ServeTest, AServerThatOnlyReadsAsksForNothing) {
 
 TEST_F(ServeTest, NoPathReachesAFile) {
   Sample("one");
-  std::ofstream(root_ / "secret.txt") << "the secret";
+  const std::string secret = "words that stand in this file alone";
+  std::ofstream(root_ / "secret.txt") << secret;
   const RunningServer server({root_});
   for (const char* target :
        {"/../../../../etc/passwd", "/..%2f..%2f..%2fetc%2fpasswd", "/%2e%2e/%2e%2e/etc/passwd",
@@ -217,8 +234,112 @@ TEST_F(ServeTest, NoPathReachesAFile) {
     const Reply reply = server.Get(target);
     EXPECT_TRUE(reply.status == 404 || reply.status == 400) << target << " " << reply.status;
     EXPECT_EQ(reply.body.find("root:"), std::string::npos) << target;
-    EXPECT_EQ(reply.body.find("secret\""), std::string::npos) << target;
+    EXPECT_EQ(reply.body.find(secret), std::string::npos) << target;
+    EXPECT_EQ(reply.body.find("\"major\""), std::string::npos) << target << ": run.json";
   }
+}
+
+TEST_F(ServeTest, AHeaderThatIsThereTwiceIsRefused) {
+  Sample("one");
+  const RunningServer server({root_});
+  const std::string host = fmt::format("Host: 127.0.0.1:{}", server.port());
+  for (const auto& headers : std::vector<std::vector<std::string>>{
+           {host, "Host: evil.example.org"},
+           {"Host: evil.example.org", host},
+           {host, host},
+           {fmt::format("Origin: http://127.0.0.1:{}", server.port()), "Origin: http://evil"},
+           {"Sec-Fetch-Site: same-origin", "Sec-Fetch-Site: cross-site"},
+           {"Authorization: Bearer x"}}) {
+    std::vector<std::string> all = headers;
+    all.push_back(server.bearer());
+    EXPECT_EQ(server.Ask("GET", "/api/runs", all).status, 400) << headers.back();
+  }
+  EXPECT_EQ(server
+                .Ask("GET", "/api/runs",
+                     {server.bearer(), fmt::format("Host: 127.0.0.1:{}@evil", server.port())})
+                .status,
+            403);
+}
+
+/// A local user without a token may open as many connections as there are; that harms nobody who
+/// has signed in, nor whoever comes to sign in.
+TEST_F(ServeTest, HalfRequestsShutNobodyOut) {
+  Sample("one");
+  const RunningServer server({root_});
+  Connection page(server.port());
+  const std::string get = fmt::format("GET /api/runs HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n{}\r\n\r\n",
+                                      server.port(), server.bearer());
+  ASSERT_TRUE(page.Send(get));
+  ASSERT_EQ(page.Receive().status, 200);
+  std::deque<Connection> half;
+  for (int i = 0; i < 1100; ++i) {
+    half.emplace_back(server.port());
+    if (half.back().ok()) half.back().Send(i % 2 == 0 ? "GET /api/runs HTTP/1.1\r\nHo" : "");
+    // Whoever has few descriptors sees the first ones closed by now.
+    if (half.size() > 400) half.pop_front();
+    if (i % 100 != 99) continue;
+    ASSERT_TRUE(page.Send(get)) << i;
+    EXPECT_EQ(page.Receive().status, 200) << i;
+    EXPECT_EQ(server.Get("/api/runs").status, 200) << i << ": on a new connection";
+    const std::string session = server.SignIn(server.token());
+    EXPECT_EQ(server.Ask("GET", "/api/runs", {session}).status, 200) << i;
+  }
+  // Of the oldest that are still held here the server has closed all but a few.
+  int closed = 0;
+  for (std::size_t i = 0; i < 300; ++i) {
+    closed += half[i].Read(std::chrono::minutes(5)) ? 0 : 1;
+  }
+  EXPECT_EQ(closed, 300);
+}
+
+TEST_F(ServeTest, ARequestThatDoesNotComeWholeEnds) {
+  Sample("one");
+  auto auth = server::Auth::Fresh();
+  ASSERT_TRUE(auth.ok());
+  const RunningServer server({.paths = {root_},
+                              .stranger_patience = std::chrono::milliseconds(200),
+                              .request_patience = std::chrono::milliseconds(200)},
+                             std::move(auth).value());
+  Connection silent(server.port());
+  Connection half(server.port());
+  Connection signed_in(server.port());
+  const std::string get = fmt::format("GET /api/runs HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n{}\r\n\r\n",
+                                      server.port(), server.bearer());
+  ASSERT_TRUE(signed_in.Send(get));
+  ASSERT_EQ(signed_in.Receive().status, 200);
+  ASSERT_TRUE(half.Send("GET / HTTP/1.1\r\n"));
+  ASSERT_TRUE(signed_in.Send("GET / HTTP/1.1\r\n"));
+  // Each is closed by the server, or this waits as long as the test may take.
+  for (Connection* one : {&half, &signed_in, &silent}) {
+    EXPECT_FALSE(one->Await("HTTP/1.1", std::chrono::minutes(5)));
+    EXPECT_EQ(one->received(), "");
+  }
+}
+
+TEST_F(ServeTest, ManyWrongTokensAreAnsweredLateAndTheRightOneAtOnce) {
+  Sample("one");
+  const RunningServer server({root_});
+  // At once, so that it does not matter how fast each is answered.
+  std::string guesses;
+  for (int i = 0; i < 20; ++i) {
+    guesses += fmt::format(
+        "GET /api/runs HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nAuthorization: Bearer {:064}\r\n\r\n",
+        server.port(), i);
+  }
+  Connection guesser(server.port());
+  ASSERT_TRUE(guesser.Send(guesses));
+  Reply last;
+  int wrong = 0;
+  while ((last = guesser.Receive()).status == 401) ++wrong;
+  EXPECT_GE(wrong, 10);
+  EXPECT_EQ(last.status, 429);
+  EXPECT_EQ(last.headers.at("retry-after"), "1");
+  EXPECT_EQ(guesser.Receive().status, 0) << "the connection is closed";
+  EXPECT_EQ(server.Get("/api/runs").status, 200);
+  EXPECT_EQ(server.Ask("GET", "/api/runs").status, 401) << "who shows nothing has not guessed";
+  const Reply reply =
+      server.Ask("POST", "/api/session", {}, JsonText(json({{"code", server.code()}})));
+  EXPECT_EQ(reply.status, 200);
 }
 
 TEST_F(ServeTest, EveryAnswerForbidsForeignContent) {
