@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/run_files.h"
 #include "base/units.h"
 #include "report/html.h"
 #include "rules/groups.h"
@@ -133,7 +134,7 @@ void LiveRun::Reset() {
   decided_ = records_published_ = false;
   loading_ = changed_ = true;
   state_read_ns_ = last_new_ns_ = last_ord_ns_ = watch_read_ns_ = 0;
-  info_time_ = {};
+  info_time_ = 0;
   begin_ns_ = watermark_ns_ = ended_at_ns_ = 0;
   const std::size_t points = view_.max_points();
   const std::scoped_lock lock(mutex_);
@@ -144,11 +145,10 @@ void LiveRun::Reset() {
 void LiveRun::ReadState(std::int64_t now) {
   if (state_read_ns_ != 0 && now - state_read_ns_ < kStateEveryNs) return;
   state_read_ns_ = now;
-  std::error_code error;
-  const auto written = std::filesystem::last_write_time(path_ / "run.json", error);
+  const std::int64_t written = run_files::ChangedNs({path_, "run.json"});
   report::RunData& data = view_.data;
   // A run that is over changes only by a further attempt, which writes run.json anew.
-  if (!error && written == info_time_ && data.replay.ended) return;
+  if (written >= 0 && written == info_time_ && data.replay.ended) return;
   info_time_ = written;
   const store::RunState state = reader_->state();
   // Recorded anew in the same place; or it goes on, and what was read as the end of it was none.

@@ -139,7 +139,7 @@ class LiveRun {
   std::int64_t last_new_ns_ = 0;
   std::int64_t last_ord_ns_ = 0;
   std::int64_t watch_read_ns_ = 0;
-  std::filesystem::file_time_type info_time_{};
+  std::int64_t info_time_ = 0;
 };
 
 }  // namespace telltale::server
