@@ -24,7 +24,8 @@ def note(text: str) -> None:
     if not path:
         return
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(path, how, 0o600)
         try:
             os.write(fd, f"pid {os.getpid()}: {text}\n".encode("utf-8", "replace"))
         finally:

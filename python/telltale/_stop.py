@@ -8,10 +8,13 @@ Thread safety: on_stop, requested and check may be called from any thread.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import stat
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable
@@ -42,40 +45,72 @@ class Stop:
 class Requests:
     """The requests of kind stop in a run directory that were made in this attempt of it.
 
+    As for the agent, a request counts only where its file and the folder of it belong to the owner of the
+    run directory, to root or to this user; no link is followed, no pipe is waited for.
+
     Args:
         run: the run directory.
         since_ns: Unix time; older ones are of attempts before.
     """
 
     def __init__(self, run: Path, since_ns: int) -> None:
-        self._folder = run / "requests"
+        self._run = run
         self._since_ns = since_ns
         self._seen: set[str] = set()
 
     def look(self) -> Stop | None:
         """The first that was not there at the last look; never raises."""
         try:
-            for who in sorted(os.scandir(self._folder), key=lambda entry: entry.name):
-                for name in sorted(os.listdir(who.path)) if who.is_dir() else ():
-                    if not name.endswith(".json") or f"{who.name}/{name}" in self._seen:
-                        continue
-                    self._seen.add(f"{who.name}/{name}")
-                    stop = self._read(os.path.join(who.path, name))
+            with _folder(self._run, None, links=True) as run, _folder("requests", run) as requests:
+                trusted = {0, os.geteuid(), os.fstat(run).st_uid}
+                for who in sorted(os.listdir(requests)):
+                    stop = self._look_into(who, requests, trusted)
                     if stop is not None:
                         return stop
         except OSError:
             pass  # No request yet, or a folder that vanishes while we look.
         return None
 
-    def _read(self, path: str) -> Stop | None:
+    def _look_into(self, who: str, requests: int, trusted: set[int]) -> Stop | None:
         try:
-            with open(path, encoding="utf-8") as file:
+            with _folder(who, requests) as folder:
+                if os.fstat(folder).st_uid not in trusted:
+                    return None
+                for name in sorted(os.listdir(folder)):
+                    if not name.endswith(".json") or f"{who}/{name}" in self._seen:
+                        continue
+                    self._seen.add(f"{who}/{name}")
+                    stop = self._read(name, folder, trusted)
+                    if stop is not None:
+                        return stop
+        except OSError:
+            pass  # A file, a link, or gone by now.
+        return None
+
+    def _read(self, name: str, folder: int, trusted: set[int]) -> Stop | None:
+        try:
+            how = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            with open(os.open(name, how, dir_fd=folder), encoding="utf-8") as file:
+                about = os.fstat(file.fileno())
+                if not stat.S_ISREG(about.st_mode) or about.st_uid not in trusted:
+                    return None
                 request = json.loads(file.read(_MOST_BYTES))
             if request["kind"] != "stop" or request["version"] > 1 or request["time_ns"] < self._since_ns:
                 return None
             return Stop(request)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None  # Not ours to judge: the agent says what is wrong with it.
+
+
+@contextlib.contextmanager
+def _folder(path: str | Path, inside: int | None, links: bool = False) -> Iterator[int]:
+    """A folder that is open while the context lasts."""
+    how = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
+    fd = os.open(path, how, dir_fd=inside)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 class _State:

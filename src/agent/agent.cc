@@ -31,6 +31,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/process.h"
+#include "base/run_files.h"
 #include "base/units.h"
 #include "channel/registration.h"
 #include "collect/sampler.h"
@@ -415,7 +416,7 @@ void Agent::NameTraining() {
     }
   }
   // What the supervisor was about to put in its place.
-  ::unlink(fmt::format("{}.{}.tmp", (options_.run / "run.json").string(), supervisor_).c_str());
+  run_files::Remove({options_.run, fmt::format("run.json.{}.tmp", supervisor_)});
 }
 
 /// Removes the folder that a killed supervisor has left among the temporary files.

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/run_files.h"
 #include "base/unique_fd.h"
 #include "store/folder.h"
 
@@ -45,10 +46,10 @@ struct Found {
 
 Found Look(const std::filesystem::path& folder) {
   Found found;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(folder / store::kTensorFolder, error), end;
-       !error && at != end; at.increment(error)) {
-    const auto name = store::ParseTensorFileName(at->path().filename().string());
+  std::vector<run_files::Entry> entries;
+  run_files::List(run_files::OfFolder(folder / store::kTensorFolder), &entries);
+  for (const run_files::Entry& entry : entries) {
+    const auto name = store::ParseTensorFileName(entry.name);
     if (!name) continue;
     found.next_number = std::max(found.next_number, name->number + 1);
     if (name->part) found.parts.insert(store::TensorFileName(name->number));
@@ -251,7 +252,8 @@ class TensorWriter::Loop {
   void CloseRest() {
     std::erase_if(unclosed_, [&](const std::unique_ptr<store::TensorFileWriter>& file) {
       if (file->empty()) {
-        ::unlink((s_.folder / (file->file() + std::string(store::kPartSuffix))).c_str());
+        const auto part = s_.folder / (file->file() + std::string(store::kPartSuffix));
+        run_files::Remove(run_files::OfSubfolder(part));
         return true;
       }
       const Result<store::Placed> placed = file->WriteHeader();

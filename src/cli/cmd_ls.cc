@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/printable.h"
+#include "base/run_files.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
 #include "cli/output.h"
@@ -29,12 +30,12 @@ namespace fs = std::filesystem;
 constexpr int kMaxDepth = 4;
 
 void FindRuns(const fs::path& path, int depth, std::vector<fs::path>* out) {
-  std::error_code error;
-  if (fs::exists(path / "run.json", error)) {
+  if (run_files::Exists({path, "run.json"})) {
     out->push_back(path);
     return;
   }
   if (depth == 0) return;
+  std::error_code error;
   for (fs::directory_iterator at(path, fs::directory_options::skip_permission_denied, error), end;
        !error && at != end; at.increment(error)) {
     std::error_code kind;

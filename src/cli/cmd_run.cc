@@ -23,6 +23,7 @@
 #include "base/http_client.h"
 #include "base/printable.h"
 #include "base/process.h"
+#include "base/run_files.h"
 #include "channel/control_page.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
@@ -36,6 +37,7 @@
 #include "report/html.h"
 #include "report/load.h"
 #include "report/verdict.h"
+#include "rules/actions/action_consent.h"
 #include "rules/python_consent.h"
 #include "run/command.h"
 #include "run/process.h"
@@ -172,7 +174,7 @@ void EndAtASignal(const fs::path& path, const ProcessExit& exit, bool quiet) {
         if (errno == EAGAIN) tell(waits);
         ::sigwait(&ends, &signal);
       }
-      ::unlink(partial.c_str());
+      run_files::Remove(run_files::OfRun(partial));
       tell(skipped);
       run::ExitAs(exit);
     }).detach();
@@ -250,6 +252,10 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
         Printable(kept.message()));
   }
 
+  // So are its actions. Where that cannot be kept, the watcher of this run knows it all the same.
+  [[maybe_unused]] const Status agreed = rules::ActionConsent::OfUser().Remember(*set);
+  rules::ActionConsent::PassOn(*set);
+
   run::RunRequest request;
   request.directory = args.output;
   request.command = training;
@@ -281,6 +287,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
     Say("telltale {} · run {} · {}\n", TELLTALE_VERSION, Printable(directory->info().name),
         Printable(shown));
   }
+  if (!directory->warning().empty()) Say("telltale: {}\n", Printable(directory->warning()));
 
   if (!args.quiet) {
     for (const std::string& line : LikelySlips(*plan)) Say("telltale: {}\n", line);

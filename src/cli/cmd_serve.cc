@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/run_files.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/rule_flags.h"
@@ -120,9 +121,7 @@ int Serve(Args args) {
                                                       path)));
     }
     // One in a folder is listed as unreadable beside the others.
-    if (beside || !std::filesystem::exists(std::filesystem::path(path) / "run.json", error)) {
-      continue;
-    }
+    if (beside || !run_files::Exists({path, "run.json"})) continue;
     if (const auto info = store::ReadRunInfo(path); !info.ok()) return Fail("serve", info.status());
   }
   if (beside) {

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -25,6 +26,9 @@ namespace telltale::cli {
 namespace {
 
 constexpr long kPollNs = 100'000'000;
+/// So long a watcher that a person has started on a run that is over waits for a writer that has
+/// not said its last word: one that lives says something each second.
+constexpr std::int64_t kAbandonNs = 4'000'000'000;
 
 struct WatchArgs {
   std::string run;
@@ -55,7 +59,9 @@ int Watch(const WatchArgs& args, const std::string& program) {
   // A write past a limit of the file's size is an error to handle, not the end.
   signal(SIGXFSZ, SIG_IGN);
 
-  auto watcher = watch::Watcher::Open(run);
+  watch::WatchOptions options;
+  if (args.supervisor == 0) options.abandon_ns = kAbandonNs;
+  auto watcher = watch::Watcher::Open(run, options);
   if (!watcher.ok()) return Fail("watch", watcher.status());
   ReportKeeper keeper(program, run);
   ExporterKeeper exporter(program, run, args.otlp);
@@ -94,6 +100,7 @@ void RegisterWatch(CLI::App& app, Context* context) {
   AddOption(command, "--otlp", args->otlp,
             "Push metrics to this OTLP/HTTP endpoint meanwhile, as `export otlp` does");
   AddPythonRulesFlag(command);
+  AddActionsFlag(command);
   AddOption(command, "--supervisor", args->supervisor, "Pid of the supervisor").Hidden();
   OnRun(command, context, [args, context] { return Watch(*args, context->program); });
 }

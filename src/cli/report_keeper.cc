@@ -13,15 +13,15 @@
 #include <csignal>
 #include <cstdio>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
+#include "base/run_files.h"
 #include "base/unique_fd.h"
 #include "report/html.h"
 
 namespace telltale::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::int64_t Now() { return Clock::System().MonotonicNs(); }
 
@@ -37,16 +37,17 @@ std::int64_t CpuNs(const rusage& usage) {
 ReportKeeper::ReportKeeper(std::string program, std::filesystem::path run)
     : program_(std::move(program)), run_(std::move(run)), schedule_(Now()) {
   // Of a report whose writer was killed together with the watcher before us.
-  std::error_code error;
-  for (fs::directory_iterator at(run_, error), end; !error && at != end; at.increment(error)) {
+  std::vector<run_files::Entry> entries;
+  run_files::List({run_, "."}, &entries);
+  for (const run_files::Entry& entry : entries) {
     int pid = 0;
     int length = 0;
-    const std::string name = at->path().filename().string();
+    const std::string& name = entry.name;
     if (std::sscanf(name.c_str(), "report.html.%d.tmp%n", &pid, &length) != 1 || pid <= 0 ||
         length != static_cast<int>(name.size()) || ::kill(pid, 0) == 0 || errno != ESRCH) {
       continue;
     }
-    ::unlink(at->path().c_str());
+    run_files::Remove({run_, name});
   }
 }
 
@@ -77,7 +78,7 @@ void ReportKeeper::Stop() {
   const int pid = child_.pid;
   ::kill(pid, SIGKILL);  // Our child and not reaped: the pid is its own.
   Reap(0);
-  ::unlink(report::PartialPath(run_ / "report.html", pid).c_str());
+  run_files::Remove(run_files::OfRun(report::PartialPath(run_ / "report.html", pid)));
 }
 
 bool BecomeReportChild(int parent_pid) {

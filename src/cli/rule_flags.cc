@@ -72,6 +72,15 @@ Option AddPythonRulesFlag(CLI::App* command) {
       "are code, and run with your rights");
 }
 
+Option AddActionsFlag(CLI::App* command) {
+  return AddFlag(
+      command, "--actions",
+      [] { ::setenv("TELLTALE_ACTIONS", "on", 1); },  // NOLINT(concurrency-mt-unsafe)
+      "Carries out the actions that RUN names though you have not agreed to them yourself: they "
+      "use "
+      "your rights and your credentials");
+}
+
 void UsePythonRules(rules::PythonRules which) {
   const char* const value = which == rules::PythonRules::kAll    ? "on"
                             : which == rules::PythonRules::kNone ? "off"

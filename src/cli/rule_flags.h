@@ -29,6 +29,8 @@ void AddRuleFlag(CLI::App* command, RuleFlags* flags);
 
 /// Adds --python-rules: the rules in Python that the run names are run, whoever asked for them.
 Option AddPythonRulesFlag(CLI::App* command);
+/// Adds --actions: the actions that the run names act, whoever asked for them.
+Option AddActionsFlag(CLI::App* command);
 /// For this process and those that it starts. REQUIRES: no other thread runs.
 void UsePythonRules(rules::PythonRules which);
 

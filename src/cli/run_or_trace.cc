@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <utility>
 
 #include "base/heap.h"
 #include "base/printable.h"
+#include "base/run_files.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "interchange/importer.h"
@@ -18,8 +20,7 @@ namespace telltale::cli {
 bool IsTraceFile(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_regular_file(path, ignored)) return true;
-  if (!std::filesystem::is_directory(path, ignored) ||
-      std::filesystem::exists(std::filesystem::path(path) / "run.json", ignored)) {
+  if (!std::filesystem::is_directory(path, ignored) || run_files::Exists({path, "run.json"})) {
     return false;
   }
   const auto folder = interchange::LookAtFile(path);
@@ -43,7 +44,7 @@ Status RunsOrTraces::OpenRun(std::string_view command, std::string* path) {
   TELLTALE_RETURN_IF_ERROR(Open(command, path));
   const std::filesystem::path run = *path;
   std::error_code error;
-  if (!std::filesystem::exists(run / "run.json", error) && !error) {
+  if (!run_files::Exists({run, "run.json"}) && (errno == ENOENT || errno == ENOTDIR)) {
     return {Code::kUnusable,
             fmt::format("{} {}: name a run that `telltale run` or `telltale import` made, or a "
                         "profiler's trace",

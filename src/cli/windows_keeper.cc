@@ -9,11 +9,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/run_files.h"
 #include "base/units.h"
 
 namespace telltale::cli {
@@ -39,14 +39,12 @@ WindowsKeeper::WindowsKeeper(std::string program, fs::path run)
 
 void WindowsKeeper::Look() {
   // A folder changes with each file that is renamed into it.
-  std::error_code error;
+  std::vector<run_files::Entry> entries;
   auto newest = changed_;
-  for (fs::directory_iterator at(run_ / "windows", error), end; !error && at != end;
-       at.increment(error)) {
-    if (at->path().filename().string().starts_with('.')) continue;
-    std::error_code gone;
-    const auto changed = fs::last_write_time(at->path(), gone);
-    if (!gone) newest = std::max(newest, changed);
+  run_files::List({run_, "windows"}, &entries);
+  for (const run_files::Entry& entry : entries) {
+    if (entry.name.starts_with('.')) continue;
+    newest = std::max(newest, run_files::ChangedNs({run_, fs::path("windows") / entry.name}));
   }
   if (newest == changed_) return;
   changed_ = newest;

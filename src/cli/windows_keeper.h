@@ -76,7 +76,7 @@ class WindowsKeeper {
   WindowsSchedule schedule_;
   std::int64_t look_at_ns_ = 0;
   /// Newest change of a folder of windows that was seen.
-  std::filesystem::file_time_type changed_ = std::filesystem::file_time_type::min();
+  std::int64_t changed_ = -1;  ///< Unix ns.
   run::Child child_;
 };
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "base/run_files.h"
 #include "base/unique_fd.h"
 
 namespace telltale::interchange {
@@ -65,10 +66,10 @@ class DiskFile final : public ExportFile {
 
   Status Commit() override {
     TELLTALE_RETURN_IF_ERROR(Flush(true));
-    // As a file made by open() would be.
+    // As a file made by open() would be; in a run folder all is for its owner alone.
     const mode_t mask = ::umask(0);
     ::umask(mask);
-    ::fchmod(fd_.get(), 0666 & ~mask);
+    if (!run_files::LiesInARun(path_)) ::fchmod(fd_.get(), 0666 & ~mask);
     if (::fsync(fd_.get()) != 0 && errno != EINVAL) return IoError("write");
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) return IoError("write");
     fd_.reset();

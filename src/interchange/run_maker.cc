@@ -2,15 +2,13 @@
 #include "interchange/run_maker.h"
 
 #include <fmt/core.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
 
+#include "base/run_files.h"
 #include "base/saturate.h"
 #include "base/utf8.h"
 #include "format/bounds.h"
@@ -127,8 +125,9 @@ struct RunMaker::Rank {
 
 Result<std::unique_ptr<RunMaker>> RunMaker::Create(std::filesystem::path folder,
                                                    std::string writers) {
-  if (::mkdir(folder.c_str(), 0700) != 0) {
-    return {Code::kIo, fmt::format("cannot create {}: {}", folder.string(), std::strerror(errno))};
+  if (const int error = run_files::MakeFolder(run_files::OfRun(folder)); error != 0) {
+    return {Code::kIo,
+            fmt::format("cannot create {}: {}", folder.string(), run_files::WhyNot(error))};
   }
   return std::unique_ptr<RunMaker>(new RunMaker(std::move(folder), std::move(writers)));
 }

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/run_files.h"
 #include "base/unique_fd.h"
 #include "interchange/tf_event.h"
 #include "interchange/tf_record.h"
@@ -53,7 +54,8 @@ class EventFile {
 
   Status Flush() {
     const int how = created_ ? O_APPEND : O_CREAT | O_EXCL;
-    const UniqueFd fd(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | how, 0644));
+    const mode_t mode = run_files::LiesInARun(path_) ? 0600 : 0644;
+    const UniqueFd fd(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | how, mode));
     if (!fd) {
       return errno == EEXIST
                  ? Status(Code::kUsage,

@@ -91,7 +91,8 @@ void InChild() {
   if (path == nullptr || *path == 0) return;
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < kLogRoom) return;
-  const int fd = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  const int fd = ::open(path, kFlags, 0600);
   if (fd < 0) return;
   char line[640];
   std::size_t used = 0;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/html.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <cerrno>
 
+#include "base/run_files.h"
 #include "base/unique_fd.h"
 
 namespace telltale::report {
@@ -21,12 +20,14 @@ Status WriteReport(const RunData& data, const std::filesystem::path& out) {
   const std::filesystem::path partial = PartialPath(out, ::getpid());
   const auto fail = [&](std::string_view what) {
     const int error = errno;
-    ::unlink(partial.c_str());
+    run_files::Remove(run_files::OfRun(partial));
     return Status(Code::kIo,
                   fmt::format("{}: cannot {}: {}: free space or give another file with -o",
-                              out.string(), what, strerrordesc_np(error)));
+                              out.string(), what, run_files::WhyNot(error)));
   };
-  UniqueFd fd(::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  // In a run folder all is for its owner alone.
+  UniqueFd fd = run_files::OpenToWrite(run_files::OfRun(partial), run_files::Writing::kFresh,
+                                       run_files::LiesInARun(out) ? 0600 : 0644);
   if (!fd) return fail("create it");
   for (std::size_t done = 0; done < html.size();) {
     const ssize_t wrote = ::write(fd.get(), html.data() + done, html.size() - done);
@@ -36,7 +37,8 @@ Status WriteReport(const RunData& data, const std::filesystem::path& out) {
   }
   if (::fsync(fd.get()) != 0) return fail("sync it");
   fd.reset();
-  if (::rename(partial.c_str(), out.c_str()) != 0) return fail("rename it into place");
+  errno = run_files::Rename(run_files::OfRun(partial), run_files::OfRun(out));
+  if (errno != 0) return fail("rename it into place");
   return {};
 }
 

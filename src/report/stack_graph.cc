@@ -13,6 +13,7 @@
 
 #include "analysis/profile/build.h"
 #include "analysis/profile/view.h"
+#include "base/run_files.h"
 #include "base/utf8.h"
 #include "report/svg.h"
 #include "report/text.h"
@@ -102,9 +103,10 @@ StackBound SizeOf(const fs::path& folder, const StackBound& left) {
   const auto listing = store::ListFolder(folder);
   if (!listing.ok()) return size;
   const auto add = [&](const std::string& file) {
-    std::error_code failed;
-    const std::uintmax_t bytes = fs::file_size(folder / file, failed);
-    if (!failed) size.file_bytes += bytes;
+    struct stat info {};
+    if (run_files::StatOf(run_files::OfFolder(folder / file), &info) && S_ISREG(info.st_mode)) {
+      size.file_bytes += static_cast<std::uint64_t>(info.st_size);
+    }
   };
   for (const std::uint64_t number : listing->journals) add(store::JournalFileName(number));
   for (const store::SegmentName& segment : listing->segments) {

@@ -13,6 +13,7 @@
 
 #include "base/given_name.h"
 #include "base/printable.h"
+#include "base/run_files.h"
 #include "report/causes.h"
 #include "report/text.h"
 
@@ -269,9 +270,8 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   } else if (!capture.empty()) {
     foot.push_back(" " + Cut(Printable(capture), width - 2));
   }
-  std::error_code error;
   const std::filesystem::path html = data.path / "report.html";
-  foot.push_back(" " + (std::filesystem::exists(html, error)
+  foot.push_back(" " + (run_files::IsFile(run_files::OfRun(html))
                             ? fmt::format("report  {}", Printable(html.string()))
                             : fmt::format("report  telltale report {}",
                                           Printable(AsGiven(data.path.string())))));

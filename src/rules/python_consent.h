@@ -4,25 +4,21 @@
 // Code that a run names is run only where the user has asked for that same code himself before.
 // docs/guide/custom-rules.md.
 //
-// Thread-safe. Memory: the rules asked for in this process, and the file while it is read.
+// Thread-safe.
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <mutex>
-#include <set>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "base/status.h"
+#include "rules/consent.h"
 #include "rules/rule_set.h"
 
 namespace telltale::rules {
 
 class PythonConsent {
  public:
-  /// Beyond, those that were asked for first are forgotten.
-  static constexpr std::uint64_t kMostFileBytes = 256U << 10U;
+  static constexpr std::uint64_t kMostFileBytes = Consent::kMostFileBytes;
 
   /// $XDG_STATE_HOME/telltale/python-rules, else ~/.local/state/telltale/python-rules; empty where
   /// neither is set.
@@ -30,9 +26,8 @@ class PythonConsent {
   /// Of the user of this process, in File().
   static PythonConsent& OfUser();
 
-  /// `file`: who may write it decides what runs; only one of this user, that nobody else can
-  /// write, is believed. Empty: nothing outlives this process.
-  explicit PythonConsent(std::filesystem::path file) : file_(std::move(file)) {}
+  /// `file`: as of Consent.
+  explicit PythonConsent(std::filesystem::path file) : consent_(std::move(file)) {}
 
   /// The rules in Python of a set were asked for, for this process.
   void Allow(const RuleSet& set);
@@ -42,13 +37,7 @@ class PythonConsent {
   bool Has(const RuleSpec& spec) const;
 
  private:
-  /// Lines of the file; none where it is not to be believed.
-  std::vector<std::string> ReadLines() const;
-  Status Add(const std::vector<std::string>& lines) const;
-
-  const std::filesystem::path file_;
-  mutable std::mutex mutex_;
-  std::set<std::string> allowed_;
+  Consent consent_;
 };
 
 }  // namespace telltale::rules

@@ -15,6 +15,7 @@
 #include <ctime>
 
 #include "base/process.h"
+#include "base/run_files.h"
 
 namespace telltale::run {
 namespace {
@@ -165,7 +166,7 @@ Result<Child> SpawnHelper(const std::vector<std::string>& command, const std::fi
                           int inherited) {
   const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   // A log that cannot be opened (disk full) is no reason to go without the helper.
-  UniqueFd out(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  UniqueFd out = run_files::OpenToWrite(run_files::OfFolder(log), run_files::Writing::kAppended);
   if (!out) out.reset(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   const std::string score = HelperOomScore();
   return Start(command, environ, Watch::kMust, [&](UniqueFd* report) {

@@ -12,13 +12,17 @@
 #include <ctime>
 #include <exception>
 #include <mutex>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/redact.h"
+#include "base/run_files.h"
 #include "run/command.h"
+#include "store/window_folder.h"
 
 namespace telltale::run {
 namespace {
@@ -42,6 +46,54 @@ Status IoError(const char* what, const fs::path& path, int error) {
   return {slip ? Code::kUsage : Code::kIo,
           fmt::format("cannot {} '{}': {}: choose another folder with -o", what, path.string(),
                       std::strerror(error))};
+}
+
+/// What others than its owner may do to the folder; empty where they may do nothing.
+std::string SharedWords(const fs::path& path, const struct stat& folder) {
+  const bool others = (folder.st_mode & 022) != 0;
+  if (!others && folder.st_uid == ::geteuid()) return {};
+  const std::string who =
+      folder.st_uid == ::geteuid()
+          ? fmt::format("may be written to by others (mode {:04o})", folder.st_mode & 07777)
+          : fmt::format("belongs to user {} (mode {:04o})", folder.st_uid, folder.st_mode & 07777);
+  return fmt::format(
+      "'{}' {}: whoever may write there can change or remove what is recorded; "
+      "requests count only from the owner of the folder and from root",
+      path.string(), who);
+}
+
+/// Folders of a run that we, or the training, write into.
+bool IsWrittenInto(std::string_view name) {
+  return name == "logs" || name == "requests" || name == "windows" || name == "watch" ||
+         name == "stacks" || name.starts_with("agent") ||
+         name.starts_with(store::kWindowFolderPrefix);
+}
+
+/// A run that is gone on with may be a stranger's: kUsage where it has something else, above all a
+/// link, in the place of a file or folder of ours. The training writes by path, and would follow.
+Status CheckPlain(const fs::path& run) {
+  const auto wrong = [&](const fs::path& name, const run_files::Entry& entry, const char* kind) {
+    const std::string why = entry.kind == run_files::Kind::kLink ? run_files::WhyNot(ELOOP)
+                                                                 : fmt::format("it is no {}", kind);
+    return Status(Code::kUsage, fmt::format("'{}': {}: remove it, or choose another folder with -o",
+                                            (run / name).string(), why));
+  };
+  std::vector<run_files::Entry> entries;
+  run_files::List({run, "."}, &entries);
+  for (const run_files::Entry& entry : entries) {
+    if (entry.name == "run.json" && entry.kind != run_files::Kind::kFile) {
+      return wrong(entry.name, entry, "file");
+    }
+    if (!IsWrittenInto(entry.name)) continue;
+    if (entry.kind != run_files::Kind::kFolder) return wrong(entry.name, entry, "folder");
+    std::vector<run_files::Entry> inner;
+    run_files::List({run, entry.name}, &inner);
+    for (const run_files::Entry& one : inner) {
+      const bool ours = one.kind == run_files::Kind::kFile || one.kind == run_files::Kind::kFolder;
+      if (!ours) return wrong(fs::path(entry.name) / one.name, one, "file");
+    }
+  }
+  return {};
 }
 
 /// Makes the folder of a new run; mkdir decides between two that start in the same second.
@@ -121,7 +173,16 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
     return IoError("lock", run.path_, errno);
   }
 
-  if (fs::exists(run.path_ / "run.json", error)) {
+  struct stat folder {};
+  if (::fstat(run.lock_.get(), &folder) != 0) return IoError("open", run.path_, errno);
+  if (!run.made_) run.warning_ = SharedWords(run.path_, folder);
+
+  std::vector<run_files::Entry> entries;
+  if (const int failed = run_files::List({run.path_, "."}, &entries); failed != 0) {
+    return IoError("list", run.path_, failed);
+  }
+  if (run_files::Exists({run.path_, "run.json"})) {
+    TELLTALE_RETURN_IF_ERROR(CheckPlain(run.path_));
     TELLTALE_ASSIGN_OR_RETURN(run.info_, store::ReadRunInfo(run.path_));
     run.before_ = run.info_;
     if (store::DeriveRunState(run.info_, run.path_).state == "running") {
@@ -133,7 +194,7 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
                       "or choose another folder with -o",
                       run.path_.string(), last != nullptr ? last->pid : 0, run.info_.host));
     }
-  } else if (!fs::is_empty(run.path_, error) || error) {
+  } else if (!entries.empty()) {
     return Status(Code::kUsage, fmt::format("'{}' is not empty and holds no run: choose a new or "
                                             "empty folder, or an existing run, with -o",
                                             run.path_.string()));
@@ -165,8 +226,8 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
   attempt.number = info.attempts.empty() ? 1 : info.attempts.back().number + 1;
   attempt.start_ns = now;
   info.attempts.push_back(attempt);
-  if (::mkdir((run.path_ / "logs").c_str(), 0700) != 0 && errno != EEXIST) {
-    Status failed = IoError("make", run.path_ / "logs", errno);
+  if (const int made = run_files::MakeFolder({run.path_, "logs"}); made != 0 && made != EEXIST) {
+    Status failed = IoError("make", run.path_ / "logs", made);
     run.Abandon();
     return failed;
   }
@@ -186,12 +247,9 @@ void RunDirectory::Abandon() {
     return;
   }
   // Prepare found it empty and holds its lock: all that is in it is ours, a helper's folder too.
-  std::vector<fs::path> ours;
-  for (fs::directory_iterator at(path_, ignored), end; !ignored && at != end;
-       at.increment(ignored)) {
-    ours.push_back(at->path());
-  }
-  for (const fs::path& path : ours) fs::remove_all(path, ignored);
+  std::vector<run_files::Entry> ours;
+  run_files::List({path_, "."}, &ours);
+  for (const run_files::Entry& entry : ours) run_files::RemoveTree({path_, entry.name});
   if (made_) fs::remove(path_, ignored);
 }
 

@@ -36,6 +36,8 @@ class RunDirectory {
   const std::filesystem::path& path() const { return path_; }  ///< Absolute.
   const store::RunInfo& info() const { return info_; }
   std::uint32_t attempt() const { return info_.attempts.back().number; }
+  /// Who else may write into the folder, and what that means, for its user; else empty.
+  const std::string& warning() const { return warning_; }
 
   // These three write run.json by a thread: where the disk has much to do that takes seconds, in
   // which the agent must hear of the processes that come, and signals are to be heard. Where no
@@ -61,6 +63,7 @@ class RunDirectory {
 
   std::filesystem::path path_;
   store::RunInfo info_;
+  std::string warning_;
   bool made_ = false;                     ///< By us: the folder was not there.
   std::optional<store::RunInfo> before_;  ///< The run as it was; none: the folder held none.
   UniqueFd lock_;

@@ -201,6 +201,7 @@ std::vector<std::string> Supervisor::Environment() const {
     if (entry.starts_with("TELLTALE_SOCKET=") || entry.starts_with("TELLTALE_RUN=") ||
         entry.starts_with("TELLTALE_ATTEMPT=") || entry.starts_with("TELLTALE_PROBE_LOG=") ||
         entry.starts_with("TELLTALE_PYTHON_DIR=") || entry.starts_with("TELLTALE_PTRACER=") ||
+        entry.starts_with("TELLTALE_ACTIONS_AGREED=") ||
         (!options_.exception_text && entry.starts_with("TELLTALE_EXCEPTION_TEXT="))) {
       continue;
     }

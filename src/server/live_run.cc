@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/run_files.h"
 #include "base/units.h"
 #include "report/html.h"
 #include "rules/groups.h"
@@ -134,7 +135,7 @@ void LiveRun::Reset() {
   decided_ = records_published_ = false;
   loading_ = changed_ = true;
   state_read_ns_ = last_new_ns_ = last_ord_ns_ = watch_read_ns_ = 0;
-  info_time_ = {};
+  info_time_ = 0;
   begin_ns_ = watermark_ns_ = ended_at_ns_ = 0;
   const std::size_t points = view_.max_points();
   const std::scoped_lock lock(mutex_);
@@ -145,11 +146,10 @@ void LiveRun::Reset() {
 void LiveRun::ReadState(std::int64_t now) {
   if (state_read_ns_ != 0 && now - state_read_ns_ < kStateEveryNs) return;
   state_read_ns_ = now;
-  std::error_code error;
-  const auto written = std::filesystem::last_write_time(path_ / "run.json", error);
+  const std::int64_t written = run_files::ChangedNs({path_, "run.json"});
   report::RunData& data = view_.data;
   // A run that is over changes only by a further attempt, which writes run.json anew.
-  if (!error && written == info_time_ && data.replay.ended) return;
+  if (written >= 0 && written == info_time_ && data.replay.ended) return;
   info_time_ = written;
   const store::RunState state = reader_->state();
   // Recorded anew in the same place; or it goes on, and what was read as the end of it was none.
@@ -290,9 +290,8 @@ bool LiveRun::Decide(std::chrono::steady_clock::time_point deadline) {
 bool LiveRun::Advance(std::chrono::milliseconds limit) {
   if (gave_up_) {
     // Not again and again: until somebody records or mends it.
-    std::error_code error;
-    const auto written = std::filesystem::last_write_time(path_ / "run.json", error);
-    if (error || written == gave_up_at_) return false;
+    const std::int64_t written = run_files::ChangedNs({path_, "run.json"});
+    if (written < 0 || written == gave_up_at_) return false;
     gave_up_ = false;
     Reset();
   }
@@ -304,9 +303,8 @@ bool LiveRun::Advance(std::chrono::milliseconds limit) {
 }
 
 void LiveRun::GiveUp(const std::string& why) {
-  std::error_code ignored;
   gave_up_ = changed_ = true;
-  gave_up_at_ = std::filesystem::last_write_time(path_ / "run.json", ignored);
+  gave_up_at_ = run_files::ChangedNs({path_, "run.json"});
   error_ = why;
   loading_ = false;
   cursor_.reset();

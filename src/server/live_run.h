@@ -142,9 +142,9 @@ class LiveRun {
   std::int64_t last_new_ns_ = 0;
   std::int64_t last_ord_ns_ = 0;
   std::int64_t watch_read_ns_ = 0;
-  std::filesystem::file_time_type info_time_{};
+  std::int64_t info_time_ = 0;
   bool gave_up_ = false;
-  std::filesystem::file_time_type gave_up_at_{};
+  std::int64_t gave_up_at_ = 0;
 };
 
 }  // namespace telltale::server

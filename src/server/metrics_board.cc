@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/clock.h"
+#include "base/run_files.h"
 #include "store/reader.h"
 #include "telemetry/families.h"
 
@@ -81,9 +82,8 @@ void MetricsBoard::Work() {
 
 /// What run.json says, where it has changed. One that goes on may end without a word in it.
 void MetricsBoard::Look(Known* run, std::int64_t now_ns) {
-  std::error_code error;
-  const auto written = fs::last_write_time(run->path / "run.json", error);
-  if (!error && run->over && written == run->written) return;
+  const std::int64_t written = run_files::ChangedNs({run->path, "run.json"});
+  if (written >= 0 && run->over && written == run->written) return;
   run->written = written;
   const auto reader = store::RunReader::Open(run->path);
   if (!reader.ok()) {

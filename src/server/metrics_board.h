@@ -50,7 +50,7 @@ class MetricsBoard {
   /// A run as the last look at its run.json found it.
   struct Known {
     std::filesystem::path path;
-    std::filesystem::file_time_type written{};
+    std::int64_t written = 0;
     std::int64_t created_ns = 0;
     bool over = false;
     std::int64_t over_ns = 0;  ///< Unix time of its end, as far as it is known.

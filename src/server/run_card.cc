@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/run_files.h"
 #include "report/text.h"
 #include "server/isolated.h"
 #include "store/folder.h"
@@ -77,9 +78,9 @@ std::uint64_t Mixed(std::uint64_t sum, std::int64_t value) {
   return (sum ^ static_cast<std::uint64_t>(value)) * 1099511628211ULL;
 }
 
-std::uint64_t MixedFile(std::uint64_t sum, const fs::path& file) {
+std::uint64_t MixedFile(std::uint64_t sum, const run_files::RunPath& file) {
   struct stat info {};
-  if (::stat(file.c_str(), &info) != 0) return Mixed(sum, -1);
+  if (!run_files::StatOf(file, &info)) return Mixed(sum, -1);
   sum = Mixed(sum, info.st_mtim.tv_sec * 1'000'000'000LL + info.st_mtim.tv_nsec);
   return Mixed(sum, info.st_size);
 }
@@ -87,14 +88,15 @@ std::uint64_t MixedFile(std::uint64_t sum, const fs::path& file) {
 /// Changes when the run does. Of a run whose supervisor wrote its end only the watcher's folder can
 /// still grow: a watcher may be started by hand.
 std::uint64_t StampOf(const fs::path& run, bool finished) {
-  std::uint64_t sum = MixedFile(14695981039346656037ULL, run / "run.json");
+  std::uint64_t sum = MixedFile(14695981039346656037ULL, {run, "run.json"});
   for (const std::string& writer : store::ListWriters(run)) {
     if (finished && !writer.starts_with("watch")) continue;
     // Files that come and go, and the one that grows.
-    sum = MixedFile(sum, run / writer);
+    sum = MixedFile(sum, {run, writer});
     const auto folder = store::ListFolder(run / writer);
     if (folder.ok() && !folder->journals.empty()) {
-      sum = MixedFile(sum, run / writer / store::JournalFileName(folder->journals.back()));
+      const std::string journal = store::JournalFileName(folder->journals.back());
+      sum = MixedFile(sum, {run, fs::path(writer) / journal});
     }
   }
   return sum;

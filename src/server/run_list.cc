@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/run_files.h"
 #include "server/isolated.h"
 
 namespace telltale::server {
@@ -54,8 +55,7 @@ void RunList::Begin() {
 }
 
 void RunList::Enter(const fs::path& folder, int depth) {
-  std::error_code error;
-  if (fs::exists(folder / "run.json", error)) {
+  if (run_files::Exists({folder, "run.json"})) {
     if (found_.size() < max_runs_) {
       found_.push_back(folder);
     } else {
@@ -64,6 +64,7 @@ void RunList::Enter(const fs::path& folder, int depth) {
     return;
   }
   if (depth == 0) return;
+  std::error_code error;
   fs::directory_iterator at(folder, fs::directory_options::skip_permission_denied, error);
   if (!error) folders_.push_back({std::move(at), depth});
 }

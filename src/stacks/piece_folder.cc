@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <charconv>
 #include <string_view>
-#include <system_error>
 #include <utility>
+
+#include "base/run_files.h"
 
 namespace telltale::stacks {
 namespace {
@@ -39,21 +40,21 @@ std::vector<RecordedPiece> PieceFolder::Left(std::int64_t now_ns, std::int64_t p
                                              std::uint64_t* lost) {
   std::vector<RecordedPiece> out;
   std::set<std::string> there;
-  std::error_code error;
-  for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
+  std::vector<run_files::Entry> entries;
+  run_files::List(run_files::OfFolder(folder_), &entries);
+  for (const run_files::Entry& entry : entries) {
     RecordedPiece piece;
-    std::string name = at->path().filename().string();
+    std::string name = entry.name;
     if (!ParsePieceName(name, &piece.start_ns, &piece.rate)) continue;
     const bool known = known_.contains(name);
     there.insert(std::move(name));
     if (known) continue;
     if (piece.start_ns > now_ns) {
-      std::error_code ignored;
-      fs::remove(at->path(), ignored);
+      run_files::Remove(run_files::OfSubfolder(folder_ / entry.name));
       ++*lost;
       continue;
     }
-    piece.file = at->path();
+    piece.file = folder_ / entry.name;
     piece.due_ns = now_ns + patience_ns;
     out.push_back(std::move(piece));
   }

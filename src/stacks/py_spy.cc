@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "base/run_files.h"
 #include "base/unique_fd.h"
 #include "store/folder.h"
 
@@ -149,7 +150,8 @@ Result<PySpyChild> PySpyChild::Start(const PySpyOptions& options) {
   argv.push_back(nullptr);
 
   const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  UniqueFd log(::open(options.log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  UniqueFd log =
+      run_files::OpenToWrite(run_files::OfSubfolder(options.log), run_files::Writing::kFresh);
   if (!log) log.reset(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   const pid_t parent = ::getpid();
   PySpyChild child;
@@ -249,10 +251,10 @@ bool PySpyChild::Ended(PySpyEnd* end) {
   if (::wait4(pid_, &status, WNOHANG, &usage) != pid_) return false;
   pid_ = -1;
   if (WIFSIGNALED(status)) LetGoOn(options_);
-  const auto log = store::ReadWholeFile(options_.log, kMostLogBytes);
+  const auto log = store::ReadRunFile(run_files::OfSubfolder(options_.log), kMostLogBytes);
   ReadWords(log.ok() ? std::string_view(*log) : std::string_view(), end);
-  std::error_code error;
-  end->well = WIFEXITED(status) && WEXITSTATUS(status) == 0 && fs::exists(options_.output, error);
+  end->well = WIFEXITED(status) && WEXITSTATUS(status) == 0 &&
+              run_files::IsFile(run_files::OfSubfolder(options_.output));
   const auto ns = [](const timeval& t) {
     return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 +
            static_cast<std::int64_t>(t.tv_usec) * 1000;

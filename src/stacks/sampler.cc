@@ -14,6 +14,7 @@
 
 #include "base/json.h"
 #include "base/process.h"
+#include "base/run_files.h"
 #include "base/units.h"
 #include "store/folder.h"
 #include "store/reader.h"
@@ -87,8 +88,9 @@ Result<std::unique_ptr<Sampler>> Sampler::Open(fs::path run, SamplerOptions opti
   TELLTALE_ASSIGN_OR_RETURN(sampler->writer_,
                             store::Writer::Open(sampler->run_ / "stacks", "stacks"));
   sampler->pieces_.emplace(sampler->run_ / "logs" / "stacks");
-  std::error_code error;
-  fs::create_directories(sampler->pieces_->path(), error);
+  const run_files::RunPath pieces = run_files::OfFolder(sampler->pieces_->path());
+  run_files::MakeFolder({pieces.run, pieces.beneath.parent_path()});
+  run_files::MakeFolder(pieces);
   sampler->opened_ns_ = sampler->Now();
   const std::string& command =
       sampler->info_.command.empty() ? std::string() : sampler->info_.command[0];
@@ -97,6 +99,11 @@ Result<std::unique_ptr<Sampler>> Sampler::Open(fs::path run, SamplerOptions opti
   sampler->FindLeftPieces();
   if (sampler->program_.empty()) {
     sampler->Refuse("py-spy was not found: pip install py-spy, or set TELLTALE_PY_SPY", "");
+  } else if (!run_files::OpenFolder(pieces)) {
+    // py-spy opens its output by its path, so this must be a folder of the run.
+    sampler->Refuse(fmt::format("{} cannot be used: {}", sampler->pieces_->path().string(),
+                                run_files::WhyNot(errno)),
+                    "");
   }
   return sampler;
 }
@@ -174,8 +181,7 @@ void Sampler::PieceEnded(const PySpyEnd& end, std::int64_t now) {
     Govern(end, wall_ns);
     return;
   }
-  std::error_code error;
-  fs::remove(recording_.file, error);
+  run_files::Remove(run_files::OfSubfolder(recording_.file));
   if (end.refused) {
     Refuse(
         "py-spy may not read the training: it needs the same user, CAP_SYS_PTRACE in a container, "
@@ -285,9 +291,9 @@ bool Sampler::ReadAgents() {
 }
 
 void Sampler::Import(const RecordedPiece& piece) {
-  const auto text = store::ReadWholeFile(piece.file, kMostPieceBytes);
-  std::error_code error;
-  fs::remove(piece.file, error);
+  const run_files::RunPath file = run_files::OfSubfolder(piece.file);
+  const auto text = store::ReadRunFile(file, kMostPieceBytes);
+  run_files::Remove(file);
   auto trace = text.ok() ? ParsePySpyTrace(*text, info_.cwd) : Result<PySpyTrace>(text.status());
   if (!trace.ok()) {
     ++counts_.pieces_lost;
@@ -414,9 +420,8 @@ Result<bool> Sampler::Poll() {
     std::fprintf(stderr, "stacks: %s\n", status.message().c_str());
   }
   if (!done) return false;
-  std::error_code error;
-  fs::remove(pieces_->path() / "py-spy.log", error);
-  fs::remove(pieces_->path(), error);
+  run_files::Remove(run_files::OfSubfolder(pieces_->path() / "py-spy.log"));
+  run_files::RemoveFolder(run_files::OfFolder(pieces_->path()));
   TELLTALE_RETURN_IF_ERROR(writer_->Close(true));
   return true;
 }

@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/run_files.h"
 #include "base/unique_fd.h"
 #include "store/folder.h"
 #include "store/segment_keys.h"
@@ -99,9 +100,10 @@ Result<SealedRecord> WriteColumns(const std::filesystem::path& folder, const Sli
   const std::string name = SegmentFileName(info.table, info.first_seq, info.last_seq);
   const std::filesystem::path path = folder / name;
   try {
-    UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+    UniqueFd fd = run_files::OpenToWrite(run_files::OfFolder(path), run_files::Writing::kFresh);
     if (!fd) {
-      return {Code::kIo, fmt::format("cannot create {}: {}", path.string(), std::strerror(errno))};
+      return {Code::kIo,
+              fmt::format("cannot create {}: {}", path.string(), run_files::WhyNot(errno))};
     }
     const arrow::Status status = WriteBulkFile(fields, columns, properties, info, fd.release());
     if (!status.ok()) {

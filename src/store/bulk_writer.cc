@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/bulk_writer.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/run_files.h"
 #include "base/unique_fd.h"
 #include "store/folder.h"
 #include "store/journal_writer.h"
@@ -20,14 +19,16 @@ namespace telltale::store {
 
 Result<std::unique_ptr<BulkWriter>> BulkWriter::Create(std::filesystem::path folder,
                                                        std::string name) {
-  if (::mkdir(folder.c_str(), 0700) != 0) {
-    return {Code::kIo, fmt::format("cannot create {}: {}", folder.string(), std::strerror(errno))};
+  if (const int error = run_files::MakeFolder(run_files::OfRun(folder)); error != 0) {
+    return {Code::kIo,
+            fmt::format("cannot create {}: {}", folder.string(), run_files::WhyNot(error))};
   }
   // By it a folder is known as a writer's.
   const std::filesystem::path lock = folder / kLockName;
-  const UniqueFd fd(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const UniqueFd fd = run_files::OpenToWrite(run_files::OfFolder(lock), run_files::Writing::kKept);
   if (!fd) {
-    return {Code::kIo, fmt::format("cannot create {}: {}", lock.string(), std::strerror(errno))};
+    return {Code::kIo,
+            fmt::format("cannot create {}: {}", lock.string(), run_files::WhyNot(errno))};
   }
   return std::unique_ptr<BulkWriter>(new BulkWriter(std::move(folder), std::move(name)));
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/cursor.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -10,11 +12,13 @@
 #include <list>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "base/json.h"
+#include "base/run_files.h"
 #include "format/bounds.h"
 #include "store/folder.h"
 #include "store/follower.h"
@@ -212,6 +216,7 @@ class CursorImpl final : public Cursor {
   Salvage salvage_;
   std::vector<Source> sources_;
   std::vector<std::string> names_;   ///< In the order of discovery.
+  std::set<std::string> linked_;     ///< Links that were told of.
   std::vector<std::uint32_t> rank_;  ///< By name: the order does not depend on discovery.
   std::map<std::string, std::vector<Admission>, std::less<>> replayed_;
   std::vector<Admission> admissions_;
@@ -226,18 +231,23 @@ class CursorImpl final : public Cursor {
 
 void CursorImpl::Discover() {
   const bool wants_slices = (options_.table_mask & MaskOf(format::TableId::kSlices)) != 0;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(run_, error), end; !error && at != end;
-       at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    if (name.starts_with('.') || std::find(names_.begin(), names_.end(), name) != names_.end()) {
+  std::vector<run_files::Entry> entries;
+  run_files::List({run_, "."}, &entries);
+  for (const run_files::Entry& entry : entries) {
+    const std::string& name = entry.name;
+    if (IsLinkedWriter(entry) && linked_.insert(name).second) {
+      ++salvage_.unreadable_files;
+      salvage_.notes.push_back(fmt::format("{}: {}", (run_ / name).string(), kLinkedWriter));
+    }
+    if (entry.kind != run_files::Kind::kFolder || name.starts_with('.') ||
+        std::find(names_.begin(), names_.end(), name) != names_.end()) {
       continue;
     }
     if (!options_.exclude_prefix.empty() && name.starts_with(options_.exclude_prefix)) continue;
     if (name.starts_with(kWindowFolderPrefix) && !wants_slices) continue;
-    if (!IsWriterFolder(at->path())) continue;
+    if (!IsWriterFolder(run_ / name)) continue;
     Source& source = sources_.emplace_back();
-    source.reading = std::make_shared<Reading>(at->path(), name, options_.table_mask, final_);
+    source.reading = std::make_shared<Reading>(run_ / name, name, options_.table_mask, final_);
     source.name = name;
     names_.push_back(name);
     if (const auto found = replayed_.find(name); found != replayed_.end()) {

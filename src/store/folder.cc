@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/folder.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -12,9 +11,11 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <memory>
+#include <utility>
 
+#include "base/run_files.h"
 #include "base/unique_fd.h"
+#include "store/window_folder.h"
 
 namespace telltale::store {
 namespace {
@@ -31,13 +32,11 @@ std::optional<std::uint64_t> ParseNumber(std::string_view text) {
 }
 
 Status IoError(const char* what, const std::filesystem::path& path) {
-  return {Code::kIo, fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(errno))};
+  return {Code::kIo,
+          fmt::format("cannot {} {}: {}", what, path.string(), run_files::WhyNot(errno))};
 }
 
-struct CloseDir {
-  void operator()(DIR* dir) const { ::closedir(dir); }
-};
-using UniqueDir = std::unique_ptr<DIR, CloseDir>;
+std::filesystem::path Whole(const run_files::RunPath& path) { return path.run / path.beneath; }
 
 /// Writes from the file's begin; errno says why not.
 bool WriteWhole(int fd, std::string_view bytes) {
@@ -92,19 +91,17 @@ std::optional<SegmentName> ParseSegmentName(std::string_view name) {
 }
 
 Result<FolderListing> ListFolder(const std::filesystem::path& folder) {
-  const UniqueDir dir(::opendir(folder.c_str()));
-  if (!dir) {
-    return {errno == ENOENT || errno == ENOTDIR ? Code::kUnusable : Code::kIo,
-            fmt::format("cannot list {}: {}", folder.string(), std::strerror(errno))};
+  std::vector<run_files::Entry> entries;
+  if (const int error = run_files::List(run_files::OfRun(folder), &entries); error != 0) {
+    return {error == ENOENT || error == ENOTDIR ? Code::kUnusable : Code::kIo,
+            fmt::format("cannot list {}: {}", folder.string(), run_files::WhyNot(error))};
   }
   FolderListing listing;
-  while (const dirent* entry = ::readdir(dir.get())) {
-    const std::string_view name = entry->d_name;
-    if (name == "." || name == ".." || name == kLockName || name == kTensorFolder) continue;
-    // Whoever wrote the run may have put a pipe or a device there, whose opening has no end.
-    const bool file =
-        entry->d_type == DT_REG || entry->d_type == DT_LNK || entry->d_type == DT_UNKNOWN;
-    if (!file) {
+  for (const run_files::Entry& entry : entries) {
+    const std::string_view name = entry.name;
+    if (name == kLockName || name == kTensorFolder) continue;
+    // A link that bears the name of one of ours is named where it is opened: rows are missing.
+    if (entry.kind != run_files::Kind::kFile && entry.kind != run_files::Kind::kLink) {
       listing.foreign.emplace_back(name);
     } else if (const auto number = ParseJournalName(name)) {
       listing.journals.push_back(*number);
@@ -127,21 +124,30 @@ Result<FolderListing> ListFolder(const std::filesystem::path& folder) {
 }
 
 bool IsWriterFolder(const std::filesystem::path& folder) {
-  if (::access((folder / kLockName).c_str(), F_OK) == 0) return true;
+  if (run_files::IsFile(run_files::OfFolder(folder / kLockName))) return true;
   const Result<FolderListing> listing = ListFolder(folder);
   return listing.ok() && (!listing->journals.empty() || !listing->segments.empty());
 }
 
 std::vector<std::string> ListWriters(const std::filesystem::path& run) {
   std::vector<std::string> writers;
-  const UniqueDir dir(::opendir(run.c_str()));
-  if (!dir) return writers;
-  while (const dirent* entry = ::readdir(dir.get())) {
-    const std::string_view name = entry->d_name;
-    if (!name.starts_with('.') && IsWriterFolder(run / name)) writers.emplace_back(name);
+  std::vector<run_files::Entry> entries;
+  if (run_files::List({run, "."}, &entries) != 0) return writers;
+  for (run_files::Entry& entry : entries) {
+    if (entry.kind == run_files::Kind::kFolder && !entry.name.starts_with('.') &&
+        IsWriterFolder(run / entry.name)) {
+      writers.push_back(std::move(entry.name));
+    }
   }
   std::sort(writers.begin(), writers.end());
   return writers;
+}
+
+bool IsLinkedWriter(const run_files::Entry& entry) {
+  if (entry.kind != run_files::Kind::kLink) return false;
+  const std::string_view name = entry.name;
+  return name == "watch" || name == "stacks" || name.starts_with("agent-") ||
+         name.starts_with(kWindowFolderPrefix);
 }
 
 const format::TableDesc* FindTable(std::string_view name) {
@@ -159,32 +165,39 @@ const format::TableDesc* FindTable(format::TableId id) {
 }
 
 Status SyncFolder(const std::filesystem::path& folder) {
-  const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const UniqueFd fd = run_files::OpenFolder({folder, "."});
   if (!fd || ::fsync(fd.get()) != 0) return IoError("sync", folder);
   return {};
 }
 
-Status ReplaceFile(const std::filesystem::path& path, std::string_view bytes, std::size_t room) {
-  const std::filesystem::path temporary = fmt::format("{}.{}.tmp", path.string(), ::getpid());
-  const UniqueFd fd(
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd) return IoError("write", path);
+Status ReplaceFile(const run_files::RunPath& path, std::string_view bytes, std::size_t room) {
+  run_files::RunPath temporary = path;
+  temporary.beneath += fmt::format(".{}.tmp", ::getpid());
+  const UniqueFd fd = run_files::OpenToWrite(temporary, run_files::Writing::kFresh);
+  if (!fd) return IoError("write", Whole(path));
   if (room > 0) {
     // Not every file system can; the file is as good without.
     [[maybe_unused]] const int reserved =
         ::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes.size() + room));
   }
-  if (!WriteWhole(fd.get(), bytes) || ::fsync(fd.get()) != 0 ||
-      ::rename(temporary.c_str(), path.c_str()) != 0) {
-    Status status = IoError("write", path);
-    ::unlink(temporary.c_str());
-    return status;
+  int error = WriteWhole(fd.get(), bytes) && ::fsync(fd.get()) == 0 ? 0 : errno;
+  if (error == 0) error = run_files::Rename(temporary, path);
+  if (error != 0) {
+    run_files::Remove(temporary);
+    errno = error;
+    return IoError("write", Whole(path));
   }
-  return SyncFolder(path.has_parent_path() ? path.parent_path() : ".");
+  const UniqueFd folder = run_files::OpenFolder({path.run, path.beneath.parent_path()});
+  if (!folder || ::fsync(folder.get()) != 0) return IoError("sync", Whole(path).parent_path());
+  return {};
+}
+
+Status ReplaceFile(const std::filesystem::path& path, std::string_view bytes, std::size_t room) {
+  return ReplaceFile(run_files::OfRun(path), bytes, room);
 }
 
 Status OverwriteText(const std::filesystem::path& path, std::string_view text) {
-  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+  const UniqueFd fd = run_files::OpenToWrite(run_files::OfRun(path), run_files::Writing::kExisting);
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) return IoError("write over", path);
   std::string bytes(text);
@@ -198,11 +211,11 @@ Status OverwriteText(const std::filesystem::path& path, std::string_view text) {
   return {};
 }
 
-Result<std::string> ReadWholeFile(const std::filesystem::path& path, std::uint64_t most_bytes) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+Result<std::string> ReadOpenFile(const UniqueFd& fd, const std::filesystem::path& path,
+                                 std::uint64_t most_bytes) {
   if (!fd) {
     return {errno == ENOENT || errno == ENOTDIR ? Code::kUnusable : Code::kIo,
-            fmt::format("cannot open {}: {}", path.string(), std::strerror(errno))};
+            fmt::format("cannot open {}: {}", path.string(), run_files::WhyNot(errno))};
   }
   std::string bytes;
   std::array<char, 65536> buffer;
@@ -216,6 +229,15 @@ Result<std::string> ReadWholeFile(const std::filesystem::path& path, std::uint64
       return {Code::kLimit, fmt::format("{} is above {} bytes", path.string(), most_bytes)};
     }
   }
+}
+
+Result<std::string> ReadRunFile(const run_files::RunPath& path, std::uint64_t most_bytes) {
+  const std::filesystem::path whole = Whole(path);
+  return ReadOpenFile(run_files::OpenToRead(path), whole, most_bytes);
+}
+
+Result<std::string> ReadWholeFile(const std::filesystem::path& path, std::uint64_t most_bytes) {
+  return ReadOpenFile(UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), path, most_bytes);
 }
 
 const std::string& BootId() {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "base/run_files.h"
 #include "format/bounds.h"
 #include "store/impossible_row.h"
 
@@ -105,7 +106,8 @@ Result<bool> WriterFollower::ReadTail(std::unique_ptr<RowChunk>* chunk) {
 }
 
 bool WriterFollower::HasSuccessor() {
-  if (::access((folder_ / JournalFileName(unit_ + 1)).c_str(), F_OK) == 0) return true;
+  const std::filesystem::path next = folder_ / JournalFileName(unit_ + 1);
+  if (run_files::IsFile(run_files::OfFolder(next))) return true;
   // Journals are deleted in the order of numbers, after their successor began.
   if (tail_->unlinked()) return true;
   if (++idle_polls_ % kIdlePollsPerListing != 0) return false;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/journal_reader.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <cstring>
 
 #include "base/crc32c.h"
+#include "base/run_files.h"
 #include "format/wire.h"
 
 namespace telltale::store {
@@ -72,6 +72,16 @@ void RecordReader::Rewind(std::uint64_t offset) {
   skipping_ = false;
 }
 
+/// The first block from `block` on, the begin of one, that the file system has bytes of. A file may
+/// say that it is of any size: what was never written is not read.
+std::uint64_t RecordReader::AfterHole(std::uint64_t block) const {
+  if (block >= file_size_) return block;
+  const off_t data = ::lseek(fd_.get(), static_cast<off_t>(block), SEEK_DATA);
+  if (data < 0 && errno != ENXIO) return block;
+  const std::uint64_t at = data < 0 ? file_size_ : static_cast<std::uint64_t>(data);
+  return std::max(block, at - at % kBlockBytes);
+}
+
 bool RecordReader::Next(bool final, std::string_view* record) {
   if (NextInner(final, record)) return true;
   // What lies behind the resume point may be taken back and written anew before the next call.
@@ -100,15 +110,13 @@ bool RecordReader::NextInner(bool final, std::string_view* record) {
       return false;
     };
     const auto damaged = [&](const char* what) {
-      if (joining) {
-        Report(record_offset_, std::min(block_end, file_size_) - record_offset_, what);
-      } else {
-        Report(at_, std::min(block_end, file_size_) - at_, what);
-      }
+      const std::uint64_t from = joining ? record_offset_ : at_;
+      const std::uint64_t next = AfterHole(block_end);
+      Report(from, std::min(next, file_size_) - from, what);
       joined_.clear();
       joining = false;
       skipping_ = true;
-      at_ = resume_offset_ = block_end;
+      at_ = resume_offset_ = next;
     };
 
     if (available == 0) return end_of_file(0);
@@ -188,10 +196,10 @@ bool RecordReader::NextInner(bool final, std::string_view* record) {
 }
 
 Result<std::unique_ptr<JournalFile>> JournalFile::Open(const std::filesystem::path& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  UniqueFd fd = run_files::OpenToRead(run_files::OfFolder(path));
   if (!fd) {
     return {errno == ENOENT ? Code::kUnusable : Code::kIo,
-            fmt::format("cannot open {}: {}", path.string(), std::strerror(errno))};
+            fmt::format("cannot open {}: {}", path.string(), run_files::WhyNot(errno))};
   }
   return std::unique_ptr<JournalFile>(new JournalFile(path, std::move(fd)));
 }

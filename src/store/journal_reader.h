@@ -54,6 +54,7 @@ class RecordReader {
  private:
   bool NextInner(bool final, std::string_view* record);
   std::string_view BytesAt(std::uint64_t offset, std::size_t n);
+  std::uint64_t AfterHole(std::uint64_t block) const;
   void Refresh();
   void Report(std::uint64_t offset, std::uint64_t bytes, std::string what, bool torn_tail = false);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/journal_writer.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -9,16 +8,15 @@
 #include <cstring>
 
 #include "base/crc32c.h"
+#include "base/run_files.h"
 #include "format/wire.h"
 #include "store/journal_format.h"
 
 namespace telltale::store {
 namespace {
 
-constexpr int kOpenFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
-
 Status WriteError(const std::filesystem::path& path, int error) {
-  return {Code::kIo, fmt::format("cannot write {}: {}{}", path.string(), std::strerror(error),
+  return {Code::kIo, fmt::format("cannot write {}: {}{}", path.string(), run_files::WhyNot(error),
                                  IsNoSpace(error) ? "; free some space, recording then resumes"
                                                   : "; check the disk")};
 }
@@ -58,7 +56,7 @@ Result<std::unique_ptr<JournalWriter>> JournalWriter::Create(const std::filesyst
                                                              std::span<const std::string> records,
                                                              bool* no_space) {
   const std::filesystem::path temporary = path.string() + ".tmp";
-  UniqueFd fd(::open(temporary.c_str(), kOpenFlags, 0600));
+  UniqueFd fd = run_files::OpenToWrite(run_files::OfFolder(temporary), run_files::Writing::kFresh);
   if (!fd) {
     *no_space = IsNoSpace(errno);
     return WriteError(path, errno);
@@ -66,12 +64,13 @@ Result<std::unique_ptr<JournalWriter>> JournalWriter::Create(const std::filesyst
   std::unique_ptr<JournalWriter> journal(new JournalWriter(path, std::move(fd)));
   Status status = journal->Append(records);
   *no_space = journal->no_space();
-  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {
-    *no_space = IsNoSpace(errno);
-    status = WriteError(path, errno);
+  if (status.ok()) {
+    const int error = run_files::Rename(run_files::OfFolder(temporary), run_files::OfFolder(path));
+    *no_space = IsNoSpace(error);
+    if (error != 0) status = WriteError(path, error);
   }
   if (!status.ok()) {
-    ::unlink(temporary.c_str());
+    run_files::Remove(run_files::OfFolder(temporary));
     return status;
   }
   return journal;

@@ -34,6 +34,9 @@ inline parquet::ReaderProperties CheckedReading() {
   return properties;
 }
 
+/// The file of a run's segment. Throws, as Parquet does, where it is none or cannot be opened.
+std::unique_ptr<parquet::ParquetFileReader> OpenParquet(const std::filesystem::path& path);
+
 inline std::string_view ViewOf(const parquet::ByteArray& bytes) {
   return {reinterpret_cast<const char*>(bytes.ptr), bytes.len};
 }

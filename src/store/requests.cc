@@ -12,12 +12,13 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <system_error>
 #include <tuple>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/run_files.h"
+#include "base/unique_fd.h"
 #include "store/folder.h"
 
 namespace telltale::store {
@@ -34,6 +35,8 @@ constexpr std::size_t kMaxWhoBytes = 100;
 constexpr std::int64_t kTrustNs = 1'000'000'000;
 /// More than anybody asks: what lies beyond is left alone.
 constexpr std::size_t kMaxSeen = 100'000;
+/// Of requests that do not count so many are told of: whoever may write could write on and on.
+constexpr std::size_t kMaxForeign = 100;
 
 RequestId NewId(std::int64_t time_ns) {
   RequestId id{};
@@ -47,12 +50,13 @@ RequestId NewId(std::int64_t time_ns) {
   return id;
 }
 
-Status MakeFolder(const fs::path& path) {
-  if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return {};
+Status MakeRequestFolder(const run_files::RunPath& path) {
+  const int error = run_files::MakeFolder(path);
+  if (error == 0 || error == EEXIST) return {};
   return {Code::kIo,
           fmt::format("cannot make '{}': {}: the run's folder must be writable for whoever "
                       "asks something of it",
-                      path.string(), std::strerror(errno))};
+                      (path.run / path.beneath).string(), run_files::WhyNot(error))};
 }
 
 /// Empty, or why it is no request.
@@ -109,6 +113,10 @@ std::string RequestFolderName(std::string_view who) {
 
 std::string RequestWho() { return fmt::format("{}:{}", HostName(), ::getpid()); }
 
+fs::path RequestFile(const fs::path& run, std::string_view who, const RequestId& id) {
+  return run / kRequestFolder / RequestFolderName(who) / (Hex(id) + std::string(kRequestSuffix));
+}
+
 Result<Request> WriteRequest(const fs::path& run, Request request) {
   try {
     const json body = ParseJson(request.body);
@@ -123,14 +131,14 @@ Result<Request> WriteRequest(const fs::path& run, Request request) {
     }
     if (request.time_ns == 0) request.time_ns = Clock::System().RealtimeNs();
     if (request.id == RequestId{}) request.id = NewId(request.time_ns);
-    const fs::path folder = run / kRequestFolder / RequestFolderName(request.who);
-    TELLTALE_RETURN_IF_ERROR(MakeFolder(run / kRequestFolder));
-    TELLTALE_RETURN_IF_ERROR(MakeFolder(folder));
+    const fs::path file = RequestFile(run, request.who, request.id);
+    TELLTALE_RETURN_IF_ERROR(MakeRequestFolder(run_files::OfRun(run / kRequestFolder)));
+    TELLTALE_RETURN_IF_ERROR(MakeRequestFolder(run_files::OfFolder(file.parent_path())));
     const ordered_json out = {{"version", kRequestMajor}, {"id", Hex(request.id)},
                               {"who", request.who},       {"time_ns", request.time_ns},
                               {"kind", request.kind},     {"body", ParseOrderedJson(request.body)}};
     TELLTALE_RETURN_IF_ERROR(
-        ReplaceFile(folder / (Hex(request.id) + std::string(kRequestSuffix)),
+        ReplaceFile(run_files::OfSubfolder(file),
                     out.dump(2, ' ', false, json::error_handler_t::replace) + "\n"));
     return request;
   } catch (const std::exception& error) {
@@ -138,77 +146,95 @@ Result<Request> WriteRequest(const fs::path& run, Request request) {
   }
 }
 
+std::string RequestReader::WhyForeign(std::uint32_t uid) const {
+  const UniqueFd run = run_files::OpenFolder({run_, "."});
+  struct stat owner {};
+  if (!run || ::fstat(run.get(), &owner) != 0) return "the owner of the run folder is not known";
+  if (uid == owner.st_uid || uid == 0 || uid == ::geteuid()) return {};
+  return fmt::format(
+      "it is of user {}: requests count only from the owner of the run folder (user "
+      "{}) and from root",
+      uid, owner.st_uid);
+}
+
+/// True where the folder may hold something new.
+bool RequestReader::Changed(const std::string& folder, std::int64_t now_ns) {
+  struct stat info {};
+  if (!run_files::StatOf({run_, folder}, &info) || !S_ISDIR(info.st_mode)) return false;
+  const Stamp stamp = {static_cast<std::int64_t>(info.st_mtim.tv_sec), info.st_mtim.tv_nsec,
+                       static_cast<std::int64_t>(info.st_ino)};
+  const auto known = stamps_.find(folder);
+  if (known != stamps_.end() && known->second == stamp) return false;
+  const std::int64_t age = now_ns - (stamp[0] * 1'000'000'000 + stamp[1]);
+  // Its place in the map is what makes it looked at the next time.
+  stamps_[folder] = age > kTrustNs || age < -kTrustNs ? stamp : Stamp{};
+  return true;
+}
+
+/// What is new in one folder.
+void RequestReader::Look(const std::string& who, Found* found) {
+  const fs::path folder = fs::path(kRequestFolder) / who;
+  std::vector<run_files::Entry> entries;
+  struct stat of_folder {};
+  if (run_files::List({run_, folder}, &entries) != 0 ||
+      !run_files::StatOf({run_, folder}, &of_folder)) {
+    return;
+  }
+  for (const run_files::Entry& entry : entries) {
+    const std::string& name = entry.name;
+    if (!name.ends_with(kRequestSuffix) || seen_.size() >= kMaxSeen) continue;
+    const auto id = RequestIdOf(std::string_view(name).substr(0, name.size() - kRequestSuffix.size()));
+    if (!id || seen_.contains(who + "/" + name)) continue;
+    const UniqueFd fd = run_files::OpenToRead({run_, folder / name});
+    std::string why = fd ? std::string() : run_files::WhyNot(errno);
+    struct stat info {};
+    if (fd && ::fstat(fd.get(), &info) != 0) why = std::strerror(errno);
+    if (fd && why.empty()) {
+      why = WhyForeign(info.st_uid);
+      if (why.empty()) why = WhyForeign(of_folder.st_uid);
+      if (!why.empty() && ++foreign_ > kMaxForeign) continue;
+    }
+    seen_.insert(who + "/" + name);
+    Request request;
+    request.id = *id;
+    if (why.empty()) {
+      const auto text = ReadOpenFile(fd, run_ / folder / name, kMaxBytes);
+      why = text.ok() ? Parse(*text, &request) : text.status().message();
+    }
+    if (request.who.empty()) request.who = who;
+    if (why.empty()) {
+      found->requests.push_back(std::move(request));
+    } else {
+      found->damaged.push_back({*id, request.who, why});
+    }
+  }
+}
+
 RequestReader::Found RequestReader::Poll() {
   Found found;
   const std::int64_t now = Clock::System().RealtimeNs();
-  /// True where the folder may hold something new.
-  const auto changed = [&](const fs::path& path) {
-    struct stat info {};
-    if (::stat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return false;
-    const Stamp stamp = {static_cast<std::int64_t>(info.st_mtim.tv_sec), info.st_mtim.tv_nsec,
-                         static_cast<std::int64_t>(info.st_ino)};
-    const auto known = stamps_.find(path.string());
-    if (known != stamps_.end() && known->second == stamp) return false;
-    const std::int64_t age = now - (stamp[0] * 1'000'000'000 + stamp[1]);
-    if (age > kTrustNs || age < -kTrustNs) {
-      stamps_[path.string()] = stamp;
-    } else {
-      stamps_.erase(path.string());
-    }
-    return true;
-  };
+  const std::string all(kRequestFolder);
   try {
-    std::error_code error;
-    if (!fs::exists(folder_, error)) return found;
-    std::vector<fs::path> folders;
-    if (changed(folder_)) {
-      for (fs::directory_iterator at(folder_, error), end; !error && at != end;
-           at.increment(error)) {
-        folders.push_back(at->path());
-        stamps_.try_emplace(folders.back().string(), Stamp{});  // Known from here on.
+    std::vector<std::string> folders;
+    if (Changed(all, now)) {
+      std::vector<run_files::Entry> entries;
+      run_files::List({run_, all}, &entries);
+      for (run_files::Entry& entry : entries) {
+        if (entry.kind == run_files::Kind::kFolder) folders.push_back(std::move(entry.name));
       }
     }
     for (const auto& [path, stamp] : stamps_) {
-      const fs::path folder(path);
-      if (folder != folder_ && std::find(folders.begin(), folders.end(), folder) == folders.end()) {
-        folders.push_back(folder);
+      if (path == all) continue;
+      std::string who = path.substr(all.size() + 1);
+      if (std::find(folders.begin(), folders.end(), who) == folders.end()) {
+        folders.push_back(std::move(who));
       }
     }
-    for (const fs::path& folder : folders) {
-      const bool look = changed(folder);
-      // Its place in the map is what makes it looked at the next time.
-      stamps_.try_emplace(folder.string(), Stamp{});
-      if (!look) continue;
-      const std::string who = folder.filename().string();
-      for (fs::directory_iterator at(folder, error), end; !error && at != end;
-           at.increment(error)) {
-        const std::string name = at->path().filename().string();
-        if (!name.ends_with(kRequestSuffix) || seen_.size() >= kMaxSeen) continue;
-        const auto id =
-            RequestIdOf(std::string_view(name).substr(0, name.size() - kRequestSuffix.size()));
-        if (!id || !seen_.insert(who + "/" + name).second) continue;
-        Request request;
-        request.id = *id;
-        std::string why;
-        std::error_code size_error;
-        if (const auto size = fs::file_size(at->path(), size_error);
-            size_error || size > kMaxBytes) {
-          why = "it is too large, or cannot be read";
-        } else if (const auto text = ReadWholeFile(at->path()); !text.ok()) {
-          why = text.status().message();
-        } else {
-          why = Parse(*text, &request);
-        }
-        if (request.who.empty()) request.who = who;
-        if (why.empty()) {
-          found.requests.push_back(std::move(request));
-        } else {
-          found.damaged.push_back({*id, request.who, why});
-        }
-      }
+    for (const std::string& who : folders) {
+      if (Changed(all + "/" + who, now)) Look(who, &found);
     }
   } catch (const std::exception&) {
-    // A folder that vanishes while we look: what is there the next time is found then.
+    // Out of memory: what is there the next time is found then.
   }
   std::sort(found.requests.begin(), found.requests.end(), [](const Request& a, const Request& b) {
     return std::tie(a.time_ns, a.id) < std::tie(b.time_ns, b.id);

@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -44,10 +45,18 @@ std::string RequestWho();
 /// renamed. kUsage: the body is no JSON object; kLimit: it is above 512 KiB; kIo.
 Result<Request> WriteRequest(const std::filesystem::path& run, Request request);
 
+/// Where the request of this id lies.
+std::filesystem::path RequestFile(const std::filesystem::path& run, std::string_view who,
+                                  const RequestId& id);
+
 /// Follows the folder. A look at which nothing has changed costs one stat for each folder in it.
+///
+/// Who may write into the run folder could ask for anything, a stop too. So a request counts only
+/// where its file and the folder of it belong to the owner of the run folder, to root or to the
+/// user of this process; of others it is said once whose it is.
 class RequestReader {
  public:
-  explicit RequestReader(const std::filesystem::path& run) : folder_(run / kRequestFolder) {}
+  explicit RequestReader(std::filesystem::path run) : run_(std::move(run)) {}
 
   struct Damaged {
     RequestId id{};
@@ -65,9 +74,16 @@ class RequestReader {
   /// st_mtim and st_ino of a folder.
   using Stamp = std::array<std::int64_t, 3>;
 
-  std::filesystem::path folder_;
-  std::map<std::string, Stamp> stamps_;  ///< By folder; of a look that was not too fresh to trust.
-  std::set<std::string> seen_;           ///< who/file.
+  bool Changed(const std::string& folder, std::int64_t now_ns);
+  void Look(const std::string& who, Found* found);
+  /// Empty, or why the request of this owner does not count.
+  std::string WhyForeign(std::uint32_t uid) const;
+
+  std::filesystem::path run_;
+  /// By folder, beneath the run's; of a look that was not too fresh to trust.
+  std::map<std::string, Stamp> stamps_;
+  std::set<std::string> seen_;  ///< who/file.
+  std::size_t foreign_ = 0;     ///< Requests of others that were told of.
 };
 
 }  // namespace telltale::store

@@ -2,6 +2,8 @@
 #include "store/requests.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -78,6 +80,68 @@ TEST(Requests, WhatIsNoneIsNamedOnce) {
     EXPECT_EQ(damaged.who, "w");
     EXPECT_FALSE(damaged.why.empty());
   }
+}
+
+TEST(Requests, OnlyTheOwnerOfTheRunAndRootAreListenedTo) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make files of others";
+  constexpr uid_t kOwner = 4001;
+  constexpr uid_t kOther = 4002;
+  const TempFolder temp;
+  ASSERT_EQ(::chown(temp.path().c_str(), kOwner, kOwner), 0);
+  const auto ask = [&](const char* who, uid_t of_folder, uid_t of_file) {
+    const auto written = WriteRequest(temp.path(), Plan(who));
+    ASSERT_TRUE(written.ok());
+    const fs::path file = RequestFile(temp.path(), who, written->id);
+    ASSERT_EQ(::chown(file.c_str(), of_file, of_file), 0);
+    ASSERT_EQ(::chown(file.parent_path().c_str(), of_folder, of_folder), 0);
+  };
+  ask("root", 0, 0);
+  ask("owner", kOwner, kOwner);
+  ask("mallory", kOther, kOther);
+  ask("moved-file", kOwner, kOther);
+  ask("moved-folder", kOther, kOwner);
+  RequestReader reader(temp.path());
+  const auto found = reader.Poll();
+  ASSERT_EQ(found.requests.size(), 2U);
+  EXPECT_EQ(found.requests[0].who, "root");
+  EXPECT_EQ(found.requests[1].who, "owner");
+  ASSERT_EQ(found.damaged.size(), 3U);
+  for (const auto& damaged : found.damaged) {
+    EXPECT_NE(damaged.why.find("of user 4002"), std::string::npos) << damaged.why;
+    EXPECT_NE(damaged.why.find("user 4001"), std::string::npos) << damaged.why;
+  }
+  ask("mallory", kOther, kOther);
+  EXPECT_EQ(reader.Poll().damaged.size(), 1U) << "each is named once";
+}
+
+TEST(Requests, WhoeverWritesOnAndOnIsNotToldOfForEver) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make files of others";
+  const TempFolder temp;
+  for (std::size_t i = 0; i < 300; ++i) {
+    const auto written = WriteRequest(temp.path(), Plan("mallory"));
+    ASSERT_TRUE(written.ok());
+    const fs::path file = RequestFile(temp.path(), "mallory", written->id);
+    ASSERT_EQ(::chown(file.c_str(), 4002, 4002), 0);
+  }
+  RequestReader reader(temp.path());
+  EXPECT_LE(reader.Poll().damaged.size(), 100U);
+  ASSERT_TRUE(WriteRequest(temp.path(), Plan("me")).ok());
+  EXPECT_EQ(reader.Poll().requests.size(), 1U);
+}
+
+TEST(Requests, NoLinkIsFollowedAndNoPipeIsWaitedFor) {
+  const TempFolder temp;
+  const TempFolder elsewhere;
+  ASSERT_TRUE(WriteRequest(elsewhere.path(), Plan("w")).ok());
+  fs::create_directories(temp.path() / "requests/w");
+  fs::create_symlink(elsewhere.path() / "requests/w", temp.path() / "requests/link");
+  const fs::path pipe = temp.path() / "requests/w" / (std::string(32, 'a') + ".json");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const fs::path link = temp.path() / "requests/w" / (std::string(32, 'b') + ".json");
+  fs::create_symlink(*fs::directory_iterator(elsewhere.path() / "requests/w"), link);
+  const auto found = RequestReader(temp.path()).Poll();
+  EXPECT_TRUE(found.requests.empty());
+  ASSERT_EQ(found.damaged.size(), 2U);
 }
 
 TEST(Requests, AFolderIsNamedAsFilesCanBe) {

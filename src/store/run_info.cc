@@ -2,7 +2,6 @@
 #include "store/run_info.h"
 
 #include <fmt/core.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "base/json.h"
 #include "base/json_depth.h"
 #include "base/process.h"
+#include "base/run_files.h"
 #include "format/bounds.h"
 #include "store/folder.h"
 
@@ -26,6 +26,8 @@ using nlohmann::ordered_json;
 
 /// What an attempt's end adds to run.json is less.
 constexpr std::size_t kRoomBytes = 4096;
+/// More than a long command and thousands of attempts take.
+constexpr std::uint64_t kMostRunJsonBytes = 16U << 20;
 
 ordered_json ToJson(const Attempt& attempt) {
   ordered_json out = {{"number", attempt.number},
@@ -89,17 +91,15 @@ bool CanAskProcesses(const RunInfo& info) {
 bool Moves(const std::filesystem::path& run) {
   const std::int64_t now = Clock::System().RealtimeNs();
   const auto fresh = [&](const std::filesystem::path& file) {
-    struct stat info {};
-    if (::stat(file.c_str(), &info) != 0) return false;
-    return std::llabs(now - (info.st_mtim.tv_sec * 1'000'000'000LL + info.st_mtim.tv_nsec)) <
-           kMovingNs;
+    const std::int64_t changed_ns = run_files::ChangedNs({run, file});
+    return changed_ns >= 0 && std::llabs(now - changed_ns) < kMovingNs;
   };
-  if (fresh(run / "run.json")) return true;
+  if (fresh("run.json")) return true;
   for (const std::string& writer : ListWriters(run)) {
     if (writer.starts_with("watch")) continue;
     const auto folder = ListFolder(run / writer);
     if (folder.ok() && !folder->journals.empty() &&
-        fresh(run / writer / JournalFileName(folder->journals.back()))) {
+        fresh(std::filesystem::path(writer) / JournalFileName(folder->journals.back()))) {
       return true;
     }
   }
@@ -121,7 +121,7 @@ bool Possible(const RunInfo& info) {
 
 Result<RunInfo> ReadRunInfo(const std::filesystem::path& run) {
   const std::filesystem::path path = run / "run.json";
-  const Result<std::string> text = ReadWholeFile(path);
+  const Result<std::string> text = ReadRunFile(run_files::OfRun(path), kMostRunJsonBytes);
   if (!text.ok()) {
     return {text.status().code(),
             fmt::format("{} is no run: {}; name a folder made by telltale run", run.string(),

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/sealer.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/run_files.h"
 #include "base/unique_fd.h"
 #include "store/folder.h"
 #include "store/journal_reader.h"
@@ -35,7 +35,7 @@ class JournalSealing {
       : folder_(folder), writer_(writer), number_(number), gate_(gate) {}
   ~JournalSealing() {
     for (const Segment& segment : segments_) {
-      if (!segment.temporary.empty()) ::unlink(segment.temporary.c_str());
+      if (!segment.temporary.empty()) run_files::Remove(run_files::OfFolder(segment.temporary));
     }
   }
   JournalSealing(const JournalSealing&) = delete;
@@ -100,13 +100,13 @@ class JournalSealing {
     // are the same, so it does not matter whose rename comes last. The last row is not known yet.
     segment->temporary = folder_ / fmt::format("{}-{:012}.parquet.{}{}", FindTable(table)->name,
                                                first_seq, ::gettid(), kTemporarySuffix);
-    const UniqueFd made(::open(segment->temporary.c_str(),
-                               O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+    const UniqueFd made =
+        run_files::OpenToWrite(run_files::OfFolder(segment->temporary), run_files::Writing::kFresh);
     const int error = errno;
     if (gate_ != nullptr) gate_->Leave();
     if (!made) {
       return {Code::kIo, fmt::format("cannot create {}: {}", segment->temporary.string(),
-                                     std::strerror(error))};
+                                     run_files::WhyNot(error))};
     }
     segment->columns = std::make_unique<SegmentWriter>(segment->temporary, table, true);
     return {};
@@ -123,8 +123,11 @@ class JournalSealing {
     TELLTALE_ASSIGN_OR_RETURN(const FileDigest digest, DigestFile(segment->temporary));
     const std::string file = SegmentFileName(info.table, info.first_seq, info.last_seq);
     const std::filesystem::path path = folder_ / file;
-    if (::rename(segment->temporary.c_str(), path.c_str()) != 0) {
-      return {Code::kIo, fmt::format("cannot name {}: {}", path.string(), std::strerror(errno))};
+    if (const int error =
+            run_files::Rename(run_files::OfFolder(segment->temporary), run_files::OfFolder(path));
+        error != 0) {
+      return {Code::kIo,
+              fmt::format("cannot name {}: {}", path.string(), run_files::WhyNot(error))};
     }
     segment->temporary.clear();
     records_.push_back({.table = static_cast<std::uint8_t>(info.table),

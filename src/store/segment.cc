@@ -2,7 +2,7 @@
 #include "store/segment.h"
 
 #include <arrow/api.h>
-#include <fcntl.h>
+#include <arrow/io/file.h>
 #include <fmt/core.h>
 #include <parquet/arrow/reader.h>
 #include <unistd.h>
@@ -10,10 +10,12 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <vector>
 
+#include "base/run_files.h"
 #include "base/unique_fd.h"
 #include "format/bounds.h"
 #include "store/arrow_rows.h"
@@ -118,10 +120,18 @@ Status WriteSegment(const std::filesystem::path& path, const format::Rows& rows,
   return writer.Finish(info);
 }
 
+std::unique_ptr<parquet::ParquetFileReader> OpenParquet(const std::filesystem::path& path) {
+  UniqueFd fd = run_files::OpenToRead(run_files::OfFolder(path));
+  if (!fd) throw parquet::ParquetException("cannot open it: " + run_files::WhyNot(errno));
+  auto file = arrow::io::ReadableFile::Open(fd.get());
+  if (!file.ok()) throw parquet::ParquetException(file.status().ToStringWithoutContextLines());
+  fd.release();  // The reader closes it.
+  return parquet::ParquetFileReader::Open(*std::move(file), CheckedReading());
+}
+
 Result<SegmentInfo> ReadSegmentInfo(const std::filesystem::path& path) {
   return Guard(path, "read", [&]() -> Result<SegmentInfo> {
-    const auto reader =
-        parquet::ParquetFileReader::OpenFile(path.string(), false, CheckedReading());
+    const auto reader = OpenParquet(path);
     return SegmentInfoOf(path, *reader->metadata());
   });
 }
@@ -129,7 +139,7 @@ Result<SegmentInfo> ReadSegmentInfo(const std::filesystem::path& path) {
 Result<SegmentInfo> ReadSegment(const std::filesystem::path& path, StringPool* pool,
                                 format::Rows* out) {
   return Guard(path, "read", [&]() -> Result<SegmentInfo> {
-    auto parquet = parquet::ParquetFileReader::OpenFile(path.string(), false, CheckedReading());
+    auto parquet = OpenParquet(path);
     TELLTALE_ASSIGN_OR_RETURN(SegmentInfo info, SegmentInfoOf(path, *parquet->metadata()));
     // No thread pools of Arrow's: a reader may fork, and must not cost more than it seems to.
     parquet::ArrowReaderProperties properties(/*use_threads=*/false);
@@ -166,10 +176,10 @@ Result<FileDigest> DigestFile(const std::filesystem::path& path) {
 
 Result<FileDigest> DigestFile(const std::filesystem::path& path, std::uint64_t offset,
                               std::uint64_t length) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd = run_files::OpenToRead(run_files::OfFolder(path));
   if (!fd) {
     return {errno == ENOENT ? Code::kUnusable : Code::kIo,
-            fmt::format("cannot open {}: {}", path.string(), std::strerror(errno))};
+            fmt::format("cannot open {}: {}", path.string(), run_files::WhyNot(errno))};
   }
   return DigestFile(fd.get(), path, offset, length);
 }

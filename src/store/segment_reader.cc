@@ -105,7 +105,7 @@ class SegmentReader::Impl {
   explicit Impl(std::filesystem::path path) : path_(std::move(path)) {}
 
   Status Open() {
-    file_ = parquet::ParquetFileReader::OpenFile(path_.string(), false, CheckedReading());
+    file_ = OpenParquet(path_);
     const auto metadata = file_->metadata();
     TELLTALE_ASSIGN_OR_RETURN(info_, SegmentInfoOf(path_, *metadata));
     for (const format::ColumnDesc& desc : FindTable(info_.table)->columns) {

@@ -223,7 +223,7 @@ class SegmentScan {
       : path_(path), request_(request) {}
 
   Status Open() {
-    parquet_ = parquet::ParquetFileReader::OpenFile(path_.string(), false, CheckedReading());
+    parquet_ = OpenParquet(path_);
     metadata_ = parquet_->metadata();
     const auto keys = metadata_->key_value_metadata();
     if (keys == nullptr || keys->Get(kScanFormatKey).ValueOr("") != kFormat) {

@@ -4,7 +4,6 @@
 #include <arrow/api.h>
 #include <arrow/io/file.h>
 #include <arrow/util/compression.h>
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <parquet/arrow/writer.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/run_files.h"
 #include "base/unique_fd.h"
 #include "store/group_columns.h"
 #include "store/segment_keys.h"
@@ -133,9 +133,10 @@ class SegmentWriter::Impl {
   }
 
   arrow::Status Open() {
-    const int create = made_ ? 0 : O_CREAT;
-    UniqueFd fd(::open(path_.c_str(), O_WRONLY | create | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!fd) return arrow::Status::IOError("cannot open it: ", std::strerror(errno));
+    UniqueFd fd =
+        run_files::OpenToWrite(run_files::OfFolder(path_),
+                               made_ ? run_files::Writing::kEmptied : run_files::Writing::kFresh);
+    if (!fd) return arrow::Status::IOError("cannot open it: ", run_files::WhyNot(errno));
     ARROW_ASSIGN_OR_RAISE(file_, arrow::io::FileOutputStream::Open(fd.get()));
     fd.release();  // The stream closes it.
     ARROW_ASSIGN_OR_RAISE(auto properties, PropertiesFor(group_));

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/run_files.h"
 #include "format/dtypes.h"
 #include "format/wire.h"
 #include "store/column_scan.h"
@@ -53,8 +54,9 @@ constexpr auto kDtypes = [] {
 }();
 
 Status IoError(const char* what, const std::filesystem::path& path, int error) {
-  return {Code::kIo, fmt::format("cannot {} {}: {}{}", what, path.string(), std::strerror(error),
-                                 IsNoSpace(error) ? "; free some space" : "; check the disk")};
+  return {Code::kIo,
+          fmt::format("cannot {} {}: {}{}", what, path.string(), run_files::WhyNot(error),
+                      IsNoSpace(error) ? "; free some space" : "; check the disk")};
 }
 
 std::string HexOf(const XXH3_state_t& state) {
@@ -233,11 +235,12 @@ Result<std::unique_ptr<TensorFileWriter>> TensorFileWriter::Create(
   *no_space = false;
   const std::filesystem::path tensors = folder / kTensorFolder;
   const std::filesystem::path path = folder / PartOf(TensorFileName(number));
-  if (::mkdir(tensors.c_str(), 0700) != 0 && errno != EEXIST) {
-    *no_space = IsNoSpace(errno);
-    return IoError("create", tensors, errno);
+  if (const int error = run_files::MakeFolder(run_files::OfFolder(tensors));
+      error != 0 && error != EEXIST) {
+    *no_space = IsNoSpace(error);
+    return IoError("create", tensors, error);
   }
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  UniqueFd fd = run_files::OpenToWrite(run_files::OfSubfolder(path), run_files::Writing::kNew);
   if (!fd) {
     *no_space = IsNoSpace(errno);
     return IoError("create", path, errno);
@@ -246,7 +249,7 @@ Result<std::unique_ptr<TensorFileWriter>> TensorFileWriter::Create(
   if (const int error = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(header_bytes));
       error != 0) {
     *no_space = IsNoSpace(error);
-    ::unlink(path.c_str());
+    run_files::Remove(run_files::OfSubfolder(path));
     return IoError("write", path, error);
   }
   return std::unique_ptr<TensorFileWriter>(
@@ -303,7 +306,8 @@ Status SealTensorFile(int fd, const std::filesystem::path& folder, std::string_v
   const std::filesystem::path path = folder / file;
   const std::filesystem::path part = folder / PartOf(std::string(file));
   if (::fdatasync(fd) != 0) return IoError("sync", part, errno);
-  if (::rename(part.c_str(), path.c_str()) != 0) return IoError("rename", part, errno);
+  const int error = run_files::Rename(run_files::OfSubfolder(part), run_files::OfSubfolder(path));
+  if (error != 0) return IoError("rename", part, error);
   return SyncFolder(folder / kTensorFolder);
 }
 
@@ -367,10 +371,11 @@ Result<FinishedPart> FinishPart(const std::filesystem::path& folder, const std::
   const std::filesystem::path path = folder / PartOf(file);
   FinishedPart out;
   if (rows.empty()) {
-    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return IoError("remove", path, errno);
+    const int error = run_files::Remove(run_files::OfSubfolder(path));
+    if (error != 0 && error != ENOENT) return IoError("remove", path, error);
     return out;
   }
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  UniqueFd fd = run_files::OpenToWrite(run_files::OfSubfolder(path), run_files::Writing::kExisting);
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) return IoError("open", path, errno);
   // Rows lie in the order of their offsets; one of no bytes may share the next one's.
@@ -414,15 +419,14 @@ Result<std::shared_ptr<const TensorFile>> TensorFile::Open(
   // It may get its name between the two looks.
   for (int look = 0; look < 3 && !fd; ++look) {
     part = look == 1;
-    // Not blocking: whoever wrote the run may have put a pipe there.
-    fd.reset(::open(part ? PartOf(path.string()).c_str() : path.c_str(),
-                    O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    fd = run_files::OpenToRead(
+        run_files::OfSubfolder(part ? std::filesystem::path(PartOf(path.string())) : path));
     if (!fd && errno != ENOENT) break;
   }
   struct stat info {};
-  if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
-    return {Code::kUnusable, fmt::format("cannot open {}: {}", path.string(),
-                                         fd ? "no file" : std::strerror(errno))};
+  if (!fd || ::fstat(fd.get(), &info) != 0) {
+    return {Code::kUnusable,
+            fmt::format("cannot open {}: {}", path.string(), run_files::WhyNot(errno))};
   }
   const auto size = static_cast<std::size_t>(info.st_size);
   void* map = nullptr;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/verify.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <compare>
 #include <map>
 #include <set>
 #include <string_view>
-#include <system_error>
 #include <type_traits>
 
+#include "base/run_files.h"
 #include "base/unique_fd.h"
 #include "format/bounds.h"
 #include "store/folder.h"
@@ -204,23 +204,35 @@ class WriterVerifier {
   Status CheckSegment(const SegmentName& segment) {
     ++report_->segments;
     const std::filesystem::path path = folder_ / segment.file;
-    const Result<FileDigest> digest = DigestFile(path);
-    if (!digest.ok()) {
-      Say(segment.file, {}, digest.status().message());
-      return {};
-    }
-    report_->bytes += digest->bytes;
     const auto sealed = sealed_.find(segment.file);
     const bool vouched = sealed != sealed_.end();
-    if (vouched &&
-        (sealed->second.bytes != digest->bytes || sealed->second.digest != digest->digest)) {
+    const UniqueFd fd = run_files::OpenToRead(run_files::OfFolder(path));
+    struct stat file {};
+    if (!fd || ::fstat(fd.get(), &file) != 0) {
       Say(segment.file, {},
-          fmt::format("{} bytes with digest {}, was sealed as {} bytes with digest {}",
-                      digest->bytes, ToHex(digest->digest), sealed->second.bytes,
-                      ToHex(sealed->second.digest)));
-      // What it holds is not looked at; its rows are not reported a second time as missing.
-      found_[static_cast<std::uint8_t>(segment.table)].Add(segment.first_seq, segment.last_seq);
+          fmt::format("cannot open {}: {}", path.string(), run_files::WhyNot(errno)));
       return {};
+    }
+    const auto size = static_cast<std::uint64_t>(file.st_size);
+    report_->bytes += size;
+    if (vouched) {
+      // One of another size, which may be any, is not read for its digest.
+      Result<FileDigest> digest = FileDigest{};
+      if (size == sealed->second.bytes) digest = DigestFile(fd.get(), path, 0, size);
+      if (!digest.ok()) {
+        Say(segment.file, {}, digest.status().message());
+        return {};
+      }
+      if (size != sealed->second.bytes || digest->digest != sealed->second.digest) {
+        Say(segment.file, {},
+            size != sealed->second.bytes
+                ? fmt::format("{} bytes, was sealed as {} bytes", size, sealed->second.bytes)
+                : fmt::format("{} bytes with digest {}, was sealed with digest {}", size,
+                              ToHex(digest->digest), ToHex(sealed->second.digest)));
+        // What it holds is not looked at; its rows are not reported a second time as missing.
+        found_[static_cast<std::uint8_t>(segment.table)].Add(segment.first_seq, segment.last_seq);
+        return {};
+      }
     }
     StringPool pool;
     format::Rows rows;
@@ -251,13 +263,17 @@ class WriterVerifier {
   }
 
   void CheckTensors() {
-    std::error_code error;
     std::set<std::string> files;
     std::set<std::string> parts;
     for (const auto& [file, places] : tensors_) files.insert(file);
-    for (std::filesystem::directory_iterator at(folder_ / kTensorFolder, error), end;
-         !error && at != end; at.increment(error)) {
-      const std::string name = at->path().filename().string();
+    std::vector<run_files::Entry> entries;
+    const int error = run_files::List(run_files::OfFolder(folder_ / kTensorFolder), &entries);
+    if (error != 0 && error != ENOENT) {
+      Say(std::string(kTensorFolder), {},
+          fmt::format("cannot be listed: {}", run_files::WhyNot(error)));
+    }
+    for (const run_files::Entry& entry : entries) {
+      const std::string& name = entry.name;
       std::string file = fmt::format("{}/{}", kTensorFolder, name);
       const bool part = file.ends_with(kPartSuffix);
       if (part) file.resize(file.size() - kPartSuffix.size());
@@ -275,7 +291,8 @@ class WriterVerifier {
         continue;
       }
       // While it is given its name a live one may be listed under both.
-      if (over_ && parts.contains(file) && std::filesystem::exists(folder_ / file, error)) {
+      if (over_ && parts.contains(file) &&
+          run_files::IsFile(run_files::OfSubfolder(folder_ / file))) {
         Say(file + std::string(kPartSuffix), {}, "lies beside the finished file of that name");
       }
       CheckTensorFile(file);
@@ -283,13 +300,14 @@ class WriterVerifier {
   }
 
   /// The file, or its .part: it may get its name between the two looks.
-  UniqueFd OpenTensorFile(const std::string& file, bool* part) const {
+  UniqueFd OpenTensorFile(const std::string& file, bool* part, int* error) const {
     UniqueFd fd;
     for (int look = 0; look < 3 && !fd; ++look) {
       *part = look == 1;
       const std::string name = *part ? file + std::string(kPartSuffix) : file;
-      // Not blocking: whoever wrote the run may have put a pipe there.
-      fd.reset(::open((folder_ / name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+      fd = run_files::OpenToRead(run_files::OfSubfolder(folder_ / name));
+      *error = fd ? 0 : errno;
+      if (*error != ENOENT) break;
     }
     return fd;
   }
@@ -301,15 +319,18 @@ class WriterVerifier {
     std::sort(places.begin(), places.end());
     places.erase(std::unique(places.begin(), places.end()), places.end());
     bool part = false;
-    const UniqueFd fd = OpenTensorFile(file, &part);
+    int error = 0;
+    const UniqueFd fd = OpenTensorFile(file, &part, &error);
+    const std::string name = part ? file + std::string(kPartSuffix) : file;
     struct stat info {};
     if (!fd || ::fstat(fd.get(), &info) != 0) {
-      if (!places.empty()) Say(file, {}, "is missing, though the index names it");
-      return;
-    }
-    const std::string name = part ? file + std::string(kPartSuffix) : file;
-    if (!S_ISREG(info.st_mode)) {
-      report_->notes.push_back(fmt::format("{}/{}: not ours, left alone", name_, name));
+      if (places.empty() && error != ENOENT) {
+        report_->notes.push_back(fmt::format("{}/{}: not ours, left alone", name_, name));
+      } else if (!places.empty()) {
+        Say(name, {},
+            error == ENOENT ? "is missing, though the index names it"
+                            : fmt::format("cannot be read: {}", run_files::WhyNot(error)));
+      }
       return;
     }
     ++report_->tensor_files;
@@ -370,6 +391,12 @@ Result<VerifyReport> Verify(const std::filesystem::path& run) {
     // A damaged run.json hides nothing else; with no run at all there is nothing to check.
     if (info.status().code() == Code::kVersion || writers.empty()) return info.status();
     report.problems.push_back({"run.json", {}, info.status().message()});
+  }
+  std::vector<run_files::Entry> entries;
+  run_files::List({run, "."}, &entries);
+  for (const run_files::Entry& entry : entries) {
+    if (IsLinkedWriter(entry))
+      report.problems.push_back({entry.name, {}, std::string(kLinkedWriter)});
   }
   for (const std::string& name : writers) {
     TELLTALE_RETURN_IF_ERROR(WriterVerifier(run, name, over, finished, &report).Run());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/writer.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -13,6 +12,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "base/run_files.h"
 #include "store/batch_split.h"
 #include "store/folder.h"
 #include "store/journal_writer.h"
@@ -26,6 +26,7 @@ namespace {
 constexpr std::uint64_t kSpaceCheckBytes = 1 << 20;
 constexpr std::int64_t kSpaceCheckNs = 1'000'000'000;
 constexpr std::int64_t kSealRetryNs = 10'000'000'000;
+constexpr std::uint64_t kMostLockBytes = 64;        ///< The number of a process.
 constexpr std::size_t kPositionsPerBatch = 60'000;  ///< The count is 16 bits wide.
 
 /// What the threads report; guarded by its mutex, shared so that it outlives the writer if it must.
@@ -355,7 +356,7 @@ void WriterImpl::DeleteDue(bool all) {
     const OldJournal& journal = old_.front();
     const bool due = all || disk_full_ || Now() >= journal.delete_at_ns;
     if (!journal.sealed || journal.sync_ticket > synced || !due) break;
-    ::unlink((folder_ / JournalFileName(journal.number)).c_str());
+    run_files::Remove(run_files::OfFolder(folder_ / JournalFileName(journal.number)));
     old_.erase(old_.begin());
   }
 }
@@ -363,7 +364,9 @@ void WriterImpl::DeleteDue(bool all) {
 void WriterImpl::RemoveTemporaries() {
   const Result<FolderListing> listing = ListFolder(folder_);
   if (!listing.ok()) return;
-  for (const std::string& file : listing->temporaries) ::unlink((folder_ / file).c_str());
+  for (const std::string& file : listing->temporaries) {
+    run_files::Remove(run_files::OfFolder(folder_ / file));
+  }
 }
 
 Status WriterImpl::Rotate() {
@@ -450,16 +453,19 @@ Status WriterImpl::Close(bool ended) {
 
 Result<std::unique_ptr<Writer>> Writer::Open(std::filesystem::path folder, std::string name,
                                              WriterOptions options) {
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return {Code::kIo, fmt::format("cannot create {}: {}", folder.string(), std::strerror(errno))};
+  if (const int error = run_files::MakeFolder(run_files::OfRun(folder));
+      error != 0 && error != EEXIST) {
+    return {Code::kIo,
+            fmt::format("cannot create {}: {}", folder.string(), run_files::WhyNot(error))};
   }
   const std::filesystem::path lock_path = folder / kLockName;
-  UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  UniqueFd lock = run_files::OpenToWrite(run_files::OfFolder(lock_path), run_files::Writing::kKept);
   if (!lock) {
-    return {Code::kIo, fmt::format("cannot open {}: {}", lock_path.string(), std::strerror(errno))};
+    return {Code::kIo,
+            fmt::format("cannot open {}: {}", lock_path.string(), run_files::WhyNot(errno))};
   }
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    const Result<std::string> holder = ReadWholeFile(lock_path);
+    const auto holder = ReadRunFile(run_files::OfFolder(lock_path), kMostLockBytes);
     return {Code::kRunning,
             fmt::format("{} is being written by process {}; end it or choose another run folder",
                         folder.string(), holder.ok() && !holder->empty() ? *holder : "(unknown)")};

@@ -2,13 +2,13 @@
 #include "watch/keep_request.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "base/json.h"
+#include "base/run_files.h"
 #include "store/requests.h"
 
 namespace telltale::watch {
@@ -42,10 +42,8 @@ Status AskToKeep(const std::filesystem::path& run, const rules::Finding& finding
   request.who = kWho;
   request.time_ns = unix_ns;
   request.kind = "lookback";
-  const auto file = run / store::kRequestFolder / store::RequestFolderName(kWho) /
-                    (store::Hex(request.id) + ".json");
-  struct stat there {};
-  if (::stat(file.c_str(), &there) == 0) return {};
+  const auto file = store::RequestFile(run, kWho, request.id);
+  if (run_files::IsFile(run_files::OfSubfolder(file))) return {};
   const rules::Incident& incident = finding.incident;
   std::string why = incident.message;
   if (why.size() > kWhyBytes) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,8 +12,11 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/process.h"
+#include "base/run_files.h"
+#include "store/folder.h"
 #include "watch/keep_request.h"
 
 namespace telltale::watch {
@@ -29,15 +33,28 @@ constexpr std::size_t kMostKept = 256;
 /// Bytes in the journals of a writer's folder.
 std::uint64_t JournalBytes(const std::filesystem::path& folder) {
   std::uint64_t sum = 0;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
-       at.increment(error)) {
-    if (at->path().extension() != ".ttj") continue;
-    std::error_code gone;
-    const std::uint64_t size = at->file_size(gone);
-    if (!gone) sum += size;
+  std::vector<run_files::Entry> entries;
+  run_files::List(run_files::OfRun(folder), &entries);
+  for (const run_files::Entry& entry : entries) {
+    if (!entry.name.ends_with(".ttj")) continue;
+    struct stat info {};
+    const bool there = run_files::StatOf(run_files::OfFolder(folder / entry.name), &info);
+    if (there && S_ISREG(info.st_mode)) sum += static_cast<std::uint64_t>(info.st_size);
   }
   return sum;
+}
+
+/// When a writer other than a watcher has written last, Unix ns by the file system.
+std::int64_t ChangedLastNs(const std::filesystem::path& run) {
+  std::int64_t newest = run_files::ChangedNs({run, "run.json"});
+  for (const std::string& writer : store::ListWriters(run)) {
+    const auto folder = store::ListFolder(run / writer);
+    if (writer.starts_with("watch") || !folder.ok() || folder->journals.empty()) continue;
+    const auto journal = run / writer / store::JournalFileName(folder->journals.back());
+    const run_files::RunPath file = run_files::OfFolder(journal);
+    if (run_files::IsFile(file)) newest = std::max(newest, run_files::ChangedNs(file));
+  }
+  return newest;
 }
 
 /// Ours, and that of our children who have ended: the reports.
@@ -73,9 +90,13 @@ Result<std::unique_ptr<Watcher>> Watcher::Open(const std::filesystem::path& run,
   // A set that does not resolve has not become an engine: those by default set nothing off.
   auto specs = rules::Resolve(watcher->rules_.set);
   const store::RunInfo& info = watcher->reader_->info();
+  const std::vector<rules::RuleSpec> chosen = specs.ok() ? *specs : std::vector<rules::RuleSpec>();
+  const rules::ActionConsent& consent = rules::ActionConsent::OfUser();
+  for (const std::string& line : rules::NotAgreedLines(chosen, consent)) {
+    std::fprintf(stderr, "watch: %s\n", line.c_str());
+  }
   watcher->dispatcher_ = std::make_unique<rules::Dispatcher>(
-      specs.ok() ? *specs : std::vector<rules::RuleSpec>(),
-      rules::DispatcherOptions{run, info.id, info.name, HostName()});
+      chosen, rules::DispatcherOptions{run, info.id, info.name, HostName(), &consent});
   for (const rules::WatchJournal::ActionRow& row : journal.actions) {
     watcher->dispatcher_->Recall(row.kind, row.data, row.ord_ns);
   }
@@ -170,7 +191,9 @@ bool Watcher::Over() {
     return false;
   }
   if (cursor_->AtEnd()) return true;
-  // Else a writer died for good without its end record, or goes on without its supervisor.
+  // Else a writer died for good without its end record, or goes on without its supervisor. Where
+  // nothing was written for so long before we came there is nothing to wait for.
+  if (Clock::System().RealtimeNs() - ChangedLastNs(run_) >= options_.abandon_ns) return true;
   const std::int64_t now = options_.clock->MonotonicNs();
   if (over_since_ns_ == 0) over_since_ns_ = now;
   const std::int64_t since =

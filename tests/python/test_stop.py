@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from pathlib import Path
@@ -64,6 +65,43 @@ def test_others_are_left_alone(tmp_path: Path) -> None:
     write(tmp_path, "e.json", "[1]")
     write(tmp_path, "f.tmp", request())
     assert _stop.Requests(tmp_path, since_ns=5).look() is None
+
+
+def test_no_link_is_followed_and_no_pipe_is_waited_for(tmp_path: Path) -> None:
+    write(tmp_path / "outside", "a.json", request())
+    folder = tmp_path / "run/requests/watch"
+    folder.mkdir(parents=True)
+    outside = tmp_path / "outside/requests/watch"
+    (folder / "a.json").symlink_to(outside / "a.json")
+    os.mkfifo(folder / "b.json")
+    (folder.parent / "linked").symlink_to(outside)
+    assert _stop.Requests(tmp_path / "run", since_ns=5).look() is None
+    # What is none of these is found among them.
+    write(tmp_path / "run", "c.json", request())
+    assert _stop.Requests(tmp_path / "run", since_ns=5).look() is not None
+    # The run folder itself may be reached through a link.
+    (tmp_path / "latest").symlink_to(tmp_path / "run")
+    assert _stop.Requests(tmp_path / "latest", since_ns=5).look() is not None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of others")
+def test_requests_count_from_the_owner_of_the_run_and_from_root_alone(tmp_path: Path) -> None:
+    os.chown(tmp_path, 4001, 4001)
+    write(tmp_path, "a.json", request())
+    folder = tmp_path / "requests/watch"
+    for file, of_file, of_folder, counts in (
+        ("a.json", 4002, 4002, False),
+        ("b.json", 4002, 0, False),
+        ("c.json", 0, 4002, False),
+        ("d.json", 4001, 4001, True),
+        ("e.json", 0, 0, True),
+    ):
+        (folder / "a.json").unlink(missing_ok=True)
+        write(tmp_path, file, request())
+        os.chown(folder / file, of_file, of_file)
+        os.chown(folder, of_folder, of_folder)
+        assert (_stop.Requests(tmp_path, since_ns=5).look() is not None) == counts, file
+        (folder / file).unlink()
 
 
 def test_the_callback_is_called_once_between_two_steps(probe: Probe) -> None:

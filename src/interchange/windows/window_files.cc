@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/run_files.h"
 #include "base/saturate.h"
 #include "store/column_scan.h"
 #include "store/run_info.h"
@@ -182,31 +183,26 @@ class WindowsOfProcesses {
 };
 
 void ListWindow(const fs::path& folder, std::map<RecordingKey, WindowRecording>* out) {
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    std::error_code ignored;
+  std::vector<run_files::Entry> entries;
+  run_files::List(run_files::OfFolder(folder), &entries);
+  for (const run_files::Entry& entry : entries) {
+    const std::string& name = entry.name;
     auto named = ReadWindowFileName(name);
-    if (!named || name.ends_with(kUnfinishedEnding) ||
-        !fs::is_regular_file(at->symlink_status(ignored))) {
+    if (!named || name.ends_with(kUnfinishedEnding) || entry.kind != run_files::Kind::kFile) {
       continue;
     }
     named->window = folder.filename().string();
     const RecordingKey key = KeyOf(*named);
-    out->try_emplace(key, std::move(*named)).first->second.files.push_back(at->path());
+    out->try_emplace(key, std::move(*named)).first->second.files.push_back(folder / name);
   }
 }
 
 void ListWindows(const fs::path& run, std::map<RecordingKey, WindowRecording>* out) {
-  std::error_code error;
-  for (fs::directory_iterator at(run / "windows", error), end; !error && at != end;
-       at.increment(error)) {
-    std::error_code ignored;
-    if (at->path().filename().string().starts_with('.') ||
-        !fs::is_directory(at->symlink_status(ignored))) {
-      continue;
-    }
-    ListWindow(at->path(), out);
+  std::vector<run_files::Entry> entries;
+  run_files::List({run, "windows"}, &entries);
+  for (const run_files::Entry& entry : entries) {
+    if (entry.name.starts_with('.') || entry.kind != run_files::Kind::kFolder) continue;
+    ListWindow(run / "windows" / entry.name, out);
   }
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interchange/windows/window_import.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +18,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/run_files.h"
 #include "base/unique_fd.h"
 #include "interchange/confined.h"
 #include "interchange/pstats_import.h"
@@ -226,24 +226,27 @@ Result<ImportSummary> ReadRecording(const WindowRecording& recording,
 }
 
 Status SyncAll(const fs::path& folder) {
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const UniqueFd fd(::open(at->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!fd || ::fsync(fd.get()) != 0) {
-      return {Code::kIo,
-              fmt::format("cannot sync {}: {}", at->path().string(), std::strerror(errno))};
-    }
+  std::vector<run_files::Entry> entries;
+  if (const int error = run_files::List({folder, "."}, &entries); error != 0) {
+    return {Code::kIo,
+            fmt::format("cannot list {}: {}", folder.string(), run_files::WhyNot(error))};
   }
-  if (error) {
-    return {Code::kIo, fmt::format("cannot list {}: {}", folder.string(), error.message())};
+  for (const run_files::Entry& entry : entries) {
+    const UniqueFd fd = run_files::OpenToRead({folder, entry.name});
+    if (!fd || ::fsync(fd.get()) != 0) {
+      return {Code::kIo, fmt::format("cannot sync {}: {}", (folder / entry.name).string(),
+                                     run_files::WhyNot(errno))};
+    }
   }
   return store::SyncFolder(folder);
 }
 
 Status PublishFolder(const fs::path& made, const fs::path& folder) {
   TELLTALE_RETURN_IF_ERROR(SyncAll(made));
-  if (::rename(made.c_str(), folder.c_str()) != 0) {
-    return {Code::kIo, fmt::format("cannot name {}: {}", folder.string(), std::strerror(errno))};
+  const int error = run_files::Rename(run_files::OfRun(made), run_files::OfRun(folder));
+  if (error != 0) {
+    return {Code::kIo,
+            fmt::format("cannot name {}: {}", folder.string(), run_files::WhyNot(error))};
   }
   return store::SyncFolder(folder.parent_path());
 }
@@ -273,9 +276,9 @@ Status SayFailed(const WindowRecording& recording, const std::string& why, const
 /// Who holds it is the only one who imports windows of the run.
 Result<UniqueFd> LockWindows(const fs::path& run) {
   const fs::path path = run / "windows";
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  UniqueFd fd = run_files::OpenFolder(run_files::OfRun(path));
   if (!fd) {
-    return {Code::kIo, fmt::format("cannot open {}: {}", path.string(), std::strerror(errno))};
+    return {Code::kIo, fmt::format("cannot open {}: {}", path.string(), run_files::WhyNot(errno))};
   }
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     return {errno == EWOULDBLOCK ? Code::kRunning : Code::kIo,
@@ -286,10 +289,7 @@ Result<UniqueFd> LockWindows(const fs::path& run) {
   return fd;
 }
 
-bool IsThere(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(fs::symlink_status(path, ignored));
-}
+bool IsThere(const fs::path& path) { return run_files::Exists(run_files::OfRun(path)); }
 
 }  // namespace
 

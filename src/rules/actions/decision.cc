@@ -64,21 +64,33 @@ bool Matches(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 
-Decider::Decider(const std::vector<RuleSpec>& rules) {
+Decider::Decider(const std::vector<RuleSpec>& rules, const ActionConsent* consent) {
   for (const RuleSpec& rule : rules) {
     for (const ActionSpec& spec : rule.actions) {
-      actions_[rule.name].push_back({ActionId(spec), spec});
+      actions_[rule.name].push_back(
+          {ActionId(spec), spec, consent == nullptr || consent->Has(spec)});
     }
   }
 }
 
-const ActionSpec* Decider::Find(const std::string& rule, const std::string& action_id) const {
+const Decider::Action* Decider::FindAction(const std::string& rule,
+                                           const std::string& action_id) const {
   const auto found = actions_.find(rule);
   if (found == actions_.end()) return nullptr;
   for (const Action& action : found->second) {
-    if (action.id == action_id) return &action.spec;
+    if (action.id == action_id) return &action;
   }
   return nullptr;
+}
+
+const ActionSpec* Decider::Find(const std::string& rule, const std::string& action_id) const {
+  const Action* const action = FindAction(rule, action_id);
+  return action != nullptr ? &action->spec : nullptr;
+}
+
+bool Decider::MayAct(const std::string& rule, const std::string& action_id) const {
+  const Action* const action = FindAction(rule, action_id);
+  return action != nullptr && action->agreed;
 }
 
 std::size_t Decider::TakeHeld(const std::string& rule, const std::string& action_id) {
@@ -106,7 +118,7 @@ void Decider::Recall(const std::string& key, const std::string& rule, const std:
   // The message that it became told of those that had only counted.
   if (held.empty()) held_.erase(RuleAction(rule, action_id));
   if (const ActionSpec* spec = Find(rule, action_id)) {
-    Note({action_id, *spec}, rule, held, run_ns);
+    Note({action_id, *spec, true}, rule, held, run_ns);
   }
 }
 
@@ -123,7 +135,8 @@ std::string Decider::WhyHeld(const Action& action, const Finding& finding,
       return std::string(kCoolDown);
     }
   }
-  return spec.dry_run ? std::string(kDryRun) : std::string();
+  if (spec.dry_run) return std::string(kDryRun);
+  return action.agreed ? std::string() : std::string(kNotAgreed);
 }
 
 std::vector<Decision> Decider::Decide(const std::vector<Finding>& revisions, const Moment& now) {

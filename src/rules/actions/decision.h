@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "rules/actions/action_consent.h"
 #include "rules/engine.h"
 #include "rules/rule_set.h"
 
@@ -31,8 +32,8 @@ struct Decision {
   Finding finding;
   std::int64_t due_ns = 0;   ///< By the run's clock.
   std::int64_t unix_ns = 0;  ///< When it was decided.
-  /// Empty: it acts. Else why not: "dry run", "silenced", "cool-down", "the training has ended",
-  /// "too many wait".
+  /// Empty: it acts. Else why not: "dry run", "not agreed to", "silenced", "cool-down", "the
+  /// training has ended", "too many wait".
   std::string held;
 };
 
@@ -41,8 +42,9 @@ inline constexpr std::string_view kCoolDown = "cool-down";
 
 class Decider {
  public:
-  /// Of Resolve(): each rule with its actions. REQUIRES: CheckAction of all is ok.
-  explicit Decider(const std::vector<RuleSpec>& rules);
+  /// Of Resolve(): each rule with its actions. `consent`: which of them the user has agreed to;
+  /// null: to all. REQUIRES: CheckAction of all is ok.
+  explicit Decider(const std::vector<RuleSpec>& rules, const ActionConsent* consent = nullptr);
 
   /// One that a watcher before us has decided.
   void Recall(const std::string& key, const std::string& rule, const std::string& action_id,
@@ -53,6 +55,8 @@ class Decider {
 
   /// Null: the rule has no such action (any more).
   const ActionSpec* Find(const std::string& rule, const std::string& action_id) const;
+  /// Whether it may act. False where there is no such action.
+  bool MayAct(const std::string& rule, const std::string& action_id) const;
   /// Findings that only counted since this was asked last.
   std::size_t TakeHeld(const std::string& rule, const std::string& action_id);
 
@@ -60,9 +64,11 @@ class Decider {
   struct Action {
     std::string id;
     ActionSpec spec;
+    bool agreed = true;
   };
   using RuleAction = std::pair<std::string, std::string>;  ///< Rule and action_id.
 
+  const Action* FindAction(const std::string& rule, const std::string& action_id) const;
   std::string WhyHeld(const Action& action, const Finding& finding, const Moment& now) const;
   void Note(const Action& action, const std::string& rule, const std::string& held,
             std::int64_t run_ns);

@@ -137,7 +137,9 @@ class Dispatcher::Workers {
 };
 
 Dispatcher::Dispatcher(const std::vector<RuleSpec>& rules, DispatcherOptions options)
-    : options_(std::move(options)), decider_(rules), workers_(std::make_unique<Workers>()) {}
+    : options_(std::move(options)),
+      decider_(rules, options_.consent),
+      workers_(std::make_unique<Workers>()) {}
 
 Dispatcher::~Dispatcher() = default;
 
@@ -203,6 +205,9 @@ void Dispatcher::TakeUp(const std::vector<Finding>& all, const Moment& now,
     std::string why;
     if (r.started && (kind == nullptr || !kind->repeatable)) {
       why = "the watcher ended while it was being done; it is not done a second time";
+    } else if (spec != nullptr && !decider_.MayAct(r.rule, r.action_id)) {
+      // What another user's watcher has decided, or what the run's files make of it.
+      why = fmt::format("it is {} by who runs this watcher", kNotAgreed);
     } else if (spec == nullptr || kind == nullptr || (finding == all.end() && now.over)) {
       why = "the rules have changed since it was decided";
     } else if (finding == all.end()) {

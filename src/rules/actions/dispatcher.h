@@ -27,6 +27,7 @@ struct ActionEvent {
 struct DispatcherOptions {
   std::filesystem::path run;
   std::string run_id, run_name, host;
+  const ActionConsent* consent = nullptr;  ///< What may act; null: all.
 };
 
 class Dispatcher {

@@ -111,6 +111,45 @@ TEST(Dispatcher, ADryRunOnlySays) {
   EXPECT_EQ(Requests(run.path()), 0U);
 }
 
+TEST(Dispatcher, WhatTheUserHasNotAgreedToDoesNothing) {
+  const store::TempFolder run;
+  const store::TempFolder state;
+  ActionConsent consent(state.path() / "actions");
+  const DispatcherOptions options{run.path(), "r", "r", "h", &consent};
+  const Moment now = {.run_ns = 1, .unix_ns = 1};
+  Dispatcher dispatcher(Rules("stop"), options);
+  const auto events = dispatcher.Round(Findings(), Findings(), now);
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(ParseJson(events[0].data)["held"], "not agreed to");
+  EXPECT_FALSE(dispatcher.Journalled());
+  dispatcher.Durable();
+  EXPECT_EQ(Requests(run.path()), 0U);
+
+  // A journal that says it was decided: a stranger's, or that of another user's watcher.
+  Dispatcher first(Rules("stop"), {run.path(), "r", "r", "h"});
+  const auto journal = first.Round(Findings(), Findings(), now);
+  for (const bool dry : {false, true}) {
+    auto rules = Rules("stop");
+    rules[0].actions[0].dry_run = dry;
+    Dispatcher second(rules, options);
+    RecallAll(&second, journal);
+    second.Round({}, Findings(), now);
+    EXPECT_FALSE(second.Journalled());
+    second.Durable();
+    EXPECT_EQ(Requests(run.path()), 0U);
+    EXPECT_TRUE(second.idle());
+  }
+
+  RuleSet set;
+  set.actions = Rules("stop")[0].actions;
+  ASSERT_TRUE(consent.Remember(set).ok());
+  Dispatcher third(Rules("stop"), options);
+  third.Round(Findings(), Findings(), now);
+  EXPECT_TRUE(third.Journalled());
+  third.Durable();
+  EXPECT_EQ(Requests(run.path()), 1U);
+}
+
 TEST(Dispatcher, WhatIsOverWhileItWaitedStopsNothing) {
   const store::TempFolder run;
   auto rules = Rules("stop");

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/printable.h"
 #include "base/process.h"
+#include "base/run_files.h"
 #include "base/unique_fd.h"
 #include "rules/actions/act.h"
 #include "rules/actions/kinds.h"
@@ -147,8 +148,7 @@ Result<std::string> ActProgram(const ActionSpec& spec, const Notice& notice, con
   const UniqueFd in = InMemory(NoticeJson(notice));
   UniqueFd out;
   if (!at.run.empty()) {
-    out.reset(::open((at.run / "logs" / "actions.log").c_str(),
-                     O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    out = run_files::OpenToWrite({at.run, "logs/actions.log"}, run_files::Writing::kAppended);
   }
   if (!out) out.reset(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   Plan plan;

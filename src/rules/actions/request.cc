@@ -3,11 +3,11 @@
 // when it was decided and of its key, so that a watcher that takes it up again writes the same
 // file.
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "base/run_files.h"
 #include "rules/actions/act.h"
 #include "rules/actions/kinds.h"
 #include "store/requests.h"
@@ -40,10 +40,8 @@ Result<std::string> Ask(const char* kind, const ordered_json& body, const Notice
   request.kind = kind;
   request.body = JsonText(body);
   // There already: a watcher before us has written it, and it is never written twice.
-  const auto file = at.run / store::kRequestFolder / store::RequestFolderName(kWho) /
-                    (store::Hex(request.id) + ".json");
-  struct stat there {};
-  if (::stat(file.c_str(), &there) != 0) {
+  const auto file = store::RequestFile(at.run, kWho, request.id);
+  if (!run_files::IsFile(run_files::OfSubfolder(file))) {
     TELLTALE_RETURN_IF_ERROR(store::WriteRequest(at.run, request).status());
   }
   return fmt::format("asked by request {}", store::Hex(request.id));
