@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run directory whose files were replaced: links, pipes, folders, duplicates, cut and huge files.
+// The input is operations of three bytes: what is done, to which file, and how much.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "cli/check_json.h"
+#include "format/batch.h"
+#include "fuzz.h"
+#include "report/load.h"
+#include "server/run_card.h"
+#include "store/folder.h"
+#include "store/reader.h"
+#include "store/requests.h"
+#include "store/run_info.h"
+#include "store/verify.h"
+#include "store/writer.h"
+
+namespace telltale::fuzz {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A finished run with a sealed segment, a journal and a request. Made once, copied for each input.
+const fs::path& HealthyRun() {
+  static const fs::path run = [] {
+    const fs::path made = ScratchRoot() / "healthy";
+    fs::create_directories(made / "requests" / "who");
+    store::RunInfo info{.id = "run", .name = "run"};
+    info.attempts.push_back({.number = 1, .start_ns = 1, .end_ns = 2, .exit_code = 0});
+    info.finished = true;
+    Require(store::WriteRunInfo(made, info).ok());
+    for (const char* name : {"agent-a", "watch"}) {
+      auto writer = store::Writer::Open(made / name, name);
+      Require(writer.ok());
+      format::Batch batch;
+      for (std::int64_t i = 0; i < 20; ++i) {
+        format::ScalarRow row;
+        row.name = "loss";
+        row.mode = "TRAIN";
+        row.step = i;
+        row.time_ns = row.ord_ns = batch.watermark_ns = 1'700'000'000'000'000'000 + i;
+        batch.rows.scalars.push_back(row);
+      }
+      Require((*writer)->Append(std::move(batch)).ok() && (*writer)->Close(true).ok());
+    }
+    store::Request request{.who = "who", .kind = "plan", .body = "{}"};
+    Require(store::WriteRequest(made, request).ok());
+    std::ofstream(ScratchRoot() / "outside") << "outside";
+    return made;
+  }();
+  return run;
+}
+
+std::vector<fs::path> PathsOf(const fs::path& run) {
+  std::vector<fs::path> paths = {run / "run.json"};
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(run, error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->path().filename() != "run.json") paths.push_back(at->path());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+void Change(const fs::path& run, std::uint8_t what, const fs::path& path, std::uint8_t much) {
+  std::error_code ignored;
+  const auto link_to = [&](const fs::path& to) {
+    fs::remove_all(path, ignored);
+    fs::create_symlink(to, path, ignored);
+  };
+  switch (what % 10) {
+    case 0:
+      fs::remove_all(path, ignored);
+      break;
+    case 1: {
+      const std::array<fs::path, 6> ends = {ScratchRoot() / "outside", path,       "nowhere", run,
+                                            run.parent_path(),         "/dev/null"};
+      link_to(ends[much % ends.size()]);
+      break;
+    }
+    case 2:
+      fs::remove_all(path, ignored);
+      static_cast<void>(::mkfifo(path.c_str(), 0600));
+      break;
+    case 3:
+      fs::remove_all(path, ignored);
+      fs::create_directory(path, ignored);
+      break;
+    case 4:
+      fs::copy(path, path.string() + std::to_string(much), fs::copy_options::recursive, ignored);
+      break;
+    case 5:
+      static_cast<void>(::truncate(path.c_str(), much));
+      break;
+    case 6:
+      std::ofstream(path, std::ios::app) << std::string(much, static_cast<char>(much));
+      break;
+    case 7:
+      static_cast<void>(::truncate(path.c_str(), std::int64_t{1} << (much % 42)));
+      break;
+    case 8:
+      fs::rename(path, path.parent_path() / ("journal-" + std::to_string(much) + ".ttj"), ignored);
+      break;
+    default: {
+      const auto all = PathsOf(run);
+      fs::rename(path, all[much % all.size()], ignored);
+    }
+  }
+}
+
+}  // namespace
+
+TELLTALE_FUZZ_TARGET(run_tree) {
+  const fs::path run = ScratchRoot() / "run";
+  std::error_code ignored;
+  fs::remove_all(run, ignored);
+  fs::copy(HealthyRun(), run, fs::copy_options::recursive);
+  const std::vector<fs::path> paths = PathsOf(run);
+  for (std::size_t i = 0; i + 3 <= bytes.size() && i < 48; i += 3) {
+    Change(run, static_cast<std::uint8_t>(bytes[i]),
+           paths[static_cast<std::uint8_t>(bytes[i + 1]) % paths.size()],
+           static_cast<std::uint8_t>(bytes[i + 2]));
+  }
+  if (const auto data = report::Load(run); data.ok()) {
+    static_cast<void>(cli::CheckDocument(*data));
+  }
+  static_cast<void>(server::ReadCard(run));
+  static_cast<void>(store::Verify(run));
+  static_cast<void>(store::RequestReader(run).Poll());
+  std::ifstream outside(ScratchRoot() / "outside");
+  const std::string kept{std::istreambuf_iterator<char>(outside), {}};
+  Require(kept == "outside");
+}
+
+}  // namespace telltale::fuzz
