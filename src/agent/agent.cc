@@ -9,8 +9,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -52,6 +55,9 @@ constexpr std::int64_t kRefusedPeriodNs = 500 * kMs;
 constexpr std::int64_t kStatusPeriodNs = 1000 * kMs;
 constexpr std::int64_t kLedgerPeriodNs = 5000 * kMs;
 constexpr std::int64_t kClockJumpNs = 50 * kMs;
+/// Both clocks are read within this, where one of so many tries can.
+constexpr std::int64_t kClockReadNs = kMs;
+constexpr int kClockReads = 5;
 /// A pidfd tells how a process ended once its parent has reaped it; so long it may take.
 constexpr std::int64_t kReapPatienceNs = 1000 * kMs;
 /// Of a process whose parent has died: the first of a container may look for such every 2 s only.
@@ -153,6 +159,9 @@ class Agent {
   bool Send(const Message& message);
 
   void SayStart();
+  void SayLoss();
+  static std::int64_t WallOffset();
+  static std::int64_t AsleepNs();
   void UndoTerminal();
   void RemoveSocket();
   void NameTraining();
@@ -226,6 +235,7 @@ class Agent {
   bool busy_ = false;
   std::int64_t period_ns_ = kBusyPeriodNs;
   std::int64_t clock_offset_ns_ = 0;  ///< Wall minus monotonic at the last anchor.
+  std::int64_t wall_seen_ns_ = 0;  ///< The same without what the machine slept, at the last look.
   std::uint64_t append_refused_ = 0;
   std::uint64_t metrics_dropped_ = 0;
   std::uint64_t producers_refused_ = 0;  ///< By the supervisor, in this attempt.
@@ -286,6 +296,7 @@ void Agent::SayStart() {
   event.message = again ? "the agent was started again" : "the agent records";
   event.data = JsonText(ordered_json{{"pid", ::getpid()}, {"again", again}});
   outbox_.Add(event);
+  if (!again) SayLoss();
   if (!again) capture_->SayPlan(RunNow(), &outbox_);
   if (Marked({}, kThinnedMarkRing, 1)) capture_->SayThinningEnded(RunNow(), &outbox_);
   if (!again) return;
@@ -302,20 +313,76 @@ void Agent::SayStart() {
   outbox_.Add(std::move(gap));
 }
 
-void Agent::CheckClock() {
+/// The agent of an attempt before ended without its last word and had no successor: it was killed,
+/// and its supervisor too.
+void Agent::SayLoss() {
+  const auto since_ns = writer_->unended_since_ns();
+  if (!since_ns) return;
+  PendingEvent event;
+  event.time_ns = RunNow();
+  event.kind = "recording.lost";
+  event.severity = "medium";
+  event.subject = "run";
+  event.message =
+      "an attempt before was not recorded to its end: its agent ended without its last word";
+  event.data = JsonText(ordered_json{{"since_ns", *since_ns}});
+  outbox_.Add(std::move(event));
+  ledger_.Set({"run.agents_lost", "run"}, 1, {"agents", true, 0, 0});
+}
+
+/// The wall clock minus the monotonic one, at a moment at which little passes between the two
+/// reads.
+std::int64_t Agent::WallOffset() {
   const Clock& clock = Clock::System();
-  const std::int64_t offset = clock.RealtimeNs() - clock.MonotonicNs();
-  if (clock_offset_ns_ != 0 && std::llabs(offset - clock_offset_ns_) <= kClockJumpNs) return;
+  std::int64_t best_ns = std::numeric_limits<std::int64_t>::max();
+  std::int64_t offset = 0;
+  for (int i = 0; i < kClockReads && best_ns > kClockReadNs; ++i) {
+    const std::int64_t before = clock.MonotonicNs();
+    const std::int64_t wall = clock.RealtimeNs();
+    const std::int64_t took_ns = clock.MonotonicNs() - before;
+    if (took_ns >= best_ns) continue;
+    best_ns = took_ns;
+    offset = wall - before - took_ns / 2;
+  }
+  return offset;
+}
+
+/// How long the machine has slept, which the monotonic clock does not count.
+std::int64_t Agent::AsleepNs() {
+  timespec boot{};
+  timespec monotonic{};
+  ::clock_gettime(CLOCK_MONOTONIC, &monotonic);
+  ::clock_gettime(CLOCK_BOOTTIME, &boot);
+  const std::int64_t ns =
+      (boot.tv_sec - monotonic.tv_sec) * kSecond + (boot.tv_nsec - monotonic.tv_nsec);
+  return ns < kSecond ? 0 : ns;  // What passed between the two.
+}
+
+void Agent::CheckClock() {
+  const std::int64_t asleep = AsleepNs();
+  const std::int64_t offset = WallOffset() - asleep;
+  // Since the last look, a moment ago: what is set little by little (NTP) is no step.
+  const std::int64_t last = std::exchange(wall_seen_ns_, offset);
+  const bool stepped = last != 0 && std::llabs(offset - last) > kClockJumpNs;
+  const std::int64_t step_ns = stepped ? offset - last : 0;
+  if (clock_offset_ns_ != 0 && std::llabs(offset + asleep - clock_offset_ns_) <= kClockJumpNs)
+    return;
   PendingEvent event;
   event.time_ns = RunNow();
   event.kind = "clock.anchor";
   event.subject = "clock";
-  event.message = clock_offset_ns_ == 0 ? "wall clock at the agent's start" : "wall clock jumped";
-  event.data = JsonText(ordered_json{{"monotonic_ns", event.time_ns - offset_ns_},
-                                     {"realtime_ns", event.time_ns - offset_ns_ + offset},
-                                     {"run_ns", event.time_ns}});
+  event.message = clock_offset_ns_ == 0 ? std::string("wall clock at the agent's start")
+                  : !stepped ? std::string("the wall clock goes otherwise than the run's")
+                             : fmt::format("the wall clock was set {} by {:.3f} s",
+                                           step_ns < 0 ? "back" : "forward",
+                                           std::abs(static_cast<double>(step_ns)) / 1e9);
+  ordered_json data = {{"monotonic_ns", event.time_ns - offset_ns_},
+                       {"realtime_ns", event.time_ns - offset_ns_ + offset + asleep},
+                       {"run_ns", event.time_ns}};
+  if (step_ns != 0) data["step_ns"] = step_ns;
+  event.data = JsonText(data);
   outbox_.Add(std::move(event));
-  clock_offset_ns_ = offset;
+  clock_offset_ns_ = offset + asleep;
 }
 
 bool Agent::Wait(std::int64_t until_ns) {
@@ -403,7 +470,11 @@ void Agent::UndoTerminal() {
 /// A supervisor that was killed while the disk was busy has not said in run.json which process the
 /// training is: without that the run would count as lost while it goes on.
 void Agent::NameTraining() {
-  if (!orphan_ || !attempt_known_ || named_training_ || ::getppid() == supervisor_) return;
+  // One that came to the end of the training has said so too, and what it had written may still be
+  // on its way to the disk.
+  if (!orphan_ || !attempt_known_ || named_training_ || end_run_ || ::getppid() == supervisor_) {
+    return;
+  }
   named_training_ = true;
   auto info = store::ReadRunInfo(options_.run);
   if (!info.ok() || info->attempts.empty()) return;

@@ -18,6 +18,7 @@ constexpr std::size_t kCaptureChanges = 50;
 constexpr std::size_t kMaxNames = 512;
 constexpr std::size_t kMostOfAWord = 300;  ///< Bytes of what a person or a rule says.
 constexpr std::size_t kMaxCores = 512;
+constexpr std::size_t kMostWords = 16;  ///< Of things that a run seldom has.
 constexpr std::size_t kMaxLedgerParts = 200'000;
 constexpr std::size_t kMaxProcesses = 256;
 constexpr std::size_t kLongest = 10;
@@ -258,6 +259,12 @@ void Summary::OnEvent(const format::EventRow& row, std::uint32_t writer) {
     } else {
       ++folded;
     }
+  } else if (row.kind == "recording.lost") {
+    if (const auto since = number("since_ns"); since && lost_since_ns.size() < kMostWords) {
+      lost_since_ns.push_back(*since);
+    }
+  } else if (row.kind == "clock.anchor") {
+    if (number("step_ns") && clock_steps.size() < kMostWords) clock_steps.emplace_back(row.message);
   } else if (row.kind == "probe.disabled") {
     if (disabled.size() < 16) {
       disabled.push_back(data.is_object() && data.contains("reason") && data["reason"].is_string()

@@ -205,6 +205,11 @@ class Summary {
   Columns tree_cpu;  ///< Of the training's processes, percent of a core, over time.
   std::map<std::string, LedgerTotal> ledger;  ///< By name, over all subjects.
   std::vector<Gap> gaps;
+  /// Since when nothing is known of attempts before the newest whose agents were killed, at
+  /// most 16.
+  std::vector<std::int64_t> lost_since_ns;
+  /// Steps of the wall clock, in words, at most 16.
+  std::vector<std::string> clock_steps;
   /// The last 50 of each; the first `plan` of an attempt is what it was started with.
   std::deque<CaptureChange> plans;
   std::deque<CaptureChange> thinned;

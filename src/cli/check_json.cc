@@ -62,6 +62,7 @@ nlohmann::ordered_json RunJson(const report::RunData& data) {
                                 {"steps", data.summary.train_steps()}};
   if (replay.state.exit_code) run["exit_code"] = *replay.state.exit_code;
   if (replay.state.signal) run["signal"] = *replay.state.signal;
+  if (replay.state.unrecorded) run["not_recorded_since_ns"] = replay.state.unrecorded->since_ns;
   if (std::string stopped = report::StoppedWords(data); !stopped.empty()) {
     run["stopped"] = std::move(stopped);
   }

@@ -18,6 +18,7 @@
 #include "cli/output.h"
 #include "cli/rule_flags.h"
 #include "cli/run_or_trace.h"
+#include "report/text.h"
 #include "report/verdict.h"
 #include "rules/foreign.h"
 #include "rules/python_consent.h"
@@ -82,6 +83,14 @@ int Check(const CheckOptions& options) {
                                               "it out with --no-rule",
                                               Printable(rule.name), Printable(rule.error))));
     }
+  }
+  if (replay.state.unrecorded || !data.summary.lost_since_ns.empty()) {
+    const std::int64_t since_ns = replay.state.unrecorded ? replay.state.unrecorded->since_ns
+                                                          : data.summary.lost_since_ns.front();
+    return Fail("check", Status(Code::kPartial,
+                                fmt::format("{}: what happened after {} was not recorded: the rest "
+                                            "was used",
+                                            options.run, report::Utc(since_ns))));
   }
   if (replay.salvage.any()) {
     return Fail("check", Status(Code::kPartial,

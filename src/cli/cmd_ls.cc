@@ -57,6 +57,10 @@ Line LineOf(const report::RunData& data, bool json) {
   if (const std::string damage = report::Damage(data.replay.salvage); !damage.empty()) {
     line.damage = fmt::format("{}: {}", data.path.string(), damage);
   }
+  if (const std::string lost = report::UnrecordedWords(data); !lost.empty()) {
+    line.damage = fmt::format(
+        "{}{}", line.damage.empty() ? data.path.string() + ": " : line.damage + " ", lost);
+  }
   const rules::Finding* worst = nullptr;
   for (const rules::Finding& f : data.replay.findings) {
     if (worst == nullptr || f.incident.severity > worst->incident.severity) worst = &f;
@@ -71,10 +75,14 @@ Line LineOf(const report::RunData& data, bool json) {
                  {"steps", steps},
                  {"created_ns", line.created_ns},
                  {"duration_seconds", data.elapsed_seconds()},
+                 {"not_recorded_since_ns", nullptr},
                  {"findings", nlohmann::ordered_json::array()},
                  {"worst", nullptr},
                  {"damaged", nullptr}};
     if (!line.damage.empty()) line.json["damaged"] = line.damage;
+    if (const auto& lost = data.replay.state.unrecorded) {
+      line.json["not_recorded_since_ns"] = lost->since_ns;
+    }
     for (const auto& f : data.replay.findings) line.json["findings"].push_back(rules::ToJson(f));
     if (worst != nullptr) {
       line.json["worst"] = {{"rule", worst->rule},
@@ -83,7 +91,7 @@ Line LineOf(const report::RunData& data, bool json) {
     }
     return line;
   }
-  std::string duration = report::Duration(data.elapsed_seconds());
+  std::string duration = report::ElapsedWords(data);
   for (auto at = duration.find(report::kSpace); at != std::string::npos;
        at = duration.find(report::kSpace)) {
     duration.replace(at, report::kSpace.size(), 1, ' ');

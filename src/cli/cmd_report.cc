@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "base/clock.h"
 #include "base/printable.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
@@ -19,6 +18,7 @@
 #include "report/load.h"
 #include "report/text.h"
 #include "rules/finding_json.h"
+#include "store/recording_end.h"
 
 namespace telltale::cli {
 namespace {
@@ -32,8 +32,9 @@ struct ReportOptions {
 
 int Report(const ReportOptions& options) {
   if (options.beside != 0 && !BecomeReportChild(options.beside)) return 0;
-  const auto data = options.beside == 0 ? report::Load(options.run)
-                                        : report::Load(options.run, Clock::System().RealtimeNs());
+  const auto data = options.beside == 0
+                        ? report::Load(options.run)
+                        : report::Load(options.run, store::RunClockNow(options.run));
   if (!data.ok()) return Fail("report", data.status());
   const std::filesystem::path out = options.out.empty()
                                         ? std::filesystem::path(options.run) / "report.html"
@@ -51,6 +52,9 @@ int Report(const ReportOptions& options) {
   } else {
     // A program gets the path as it is.
     Print("{}\n", ::isatty(STDOUT_FILENO) == 1 ? Printable(out.string()) : out.string());
+  }
+  if (const std::string lost = report::UnrecordedWords(*data); !lost.empty()) {
+    return Fail("report", Status(Code::kPartial, fmt::format("{}: {}", options.run, lost)));
   }
   if (!data->replay.salvage.any()) return 0;
   return Fail(

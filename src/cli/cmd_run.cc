@@ -1,32 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // telltale run: records a training, and says at its end what is wrong with it.
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <csignal>
-#include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <exception>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/http_client.h"
 #include "base/printable.h"
-#include "base/process.h"
 #include "base/run_files.h"
 #include "channel/control_page.h"
-#include "cli/check_json.h"
 #include "cli/command.h"
+#include "cli/last_words.h"
 #include "cli/output.h"
 #include "cli/plan_flags.h"
 #include "cli/rule_flags.h"
@@ -34,9 +28,6 @@
 #include "cli/stack_flags.h"
 #include "plan/capture_plan.h"
 #include "plan/compiler.h"
-#include "report/html.h"
-#include "report/load.h"
-#include "report/verdict.h"
 #include "rules/actions/action_consent.h"
 #include "rules/python_consent.h"
 #include "run/command.h"
@@ -44,7 +35,6 @@
 #include "run/registry.h"
 #include "run/run_directory.h"
 #include "run/supervisor.h"
-#include "store/folder.h"
 
 namespace telltale::cli {
 namespace {
@@ -68,7 +58,6 @@ struct Args {
 };
 
 constexpr plan::PassedSteps kNothingPassed{-1, -1, -1, -1};
-constexpr timespec kReportPatience{.tv_sec = 2, .tv_nsec = 0};  ///< Then we say what takes so long.
 
 constexpr std::string_view kExamples =
     "  telltale run -- python train.py --lr 0.1\n"
@@ -150,68 +139,6 @@ int StartUnrecorded(const Status& why, const std::vector<std::string>& training,
   return error == ENOENT ? 127 : 126;
 }
 
-/// While the report is made: a line when that takes long, and our end, as the training's, at a
-/// signal to us. REQUIRES: these signals are blocked, as Supervise leaves them.
-void EndAtASignal(const fs::path& path, const ProcessExit& exit, bool quiet) {
-  const std::string waits = quiet ? "" : "telltale: writing the report (Ctrl-C: end without it)\n";
-  const std::string skipped = fmt::format("telltale: no report: `telltale report {}` writes it\n",
-                                          Printable(path.string()));
-  const fs::path partial = report::PartialPath(path / "report.html", ::getpid());
-  try {
-    std::thread([waits, skipped, partial, exit] {
-      // The main thread may be inside stderr, which nobody need read: neither its lock nor a write
-      // may keep us from our end.
-      const auto tell = [](const std::string& text) {
-        pollfd out{STDERR_FILENO, POLLOUT, 0};
-        if (text.empty() || ::poll(&out, 1, 0) != 1 || (out.revents & POLLOUT) == 0) return;
-        [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
-      };
-      sigset_t ends;
-      ::sigemptyset(&ends);
-      for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::sigaddset(&ends, signal);
-      int signal = ::sigtimedwait(&ends, nullptr, &kReportPatience);
-      if (signal < 0) {
-        if (errno == EAGAIN) tell(waits);
-        ::sigwait(&ends, &signal);
-      }
-      run_files::Remove(run_files::OfRun(partial));
-      tell(skipped);
-      run::ExitAs(exit);
-    }).detach();
-  } catch (const std::exception&) {
-    // No thread is to be had: then the report is waited for.
-  }
-}
-
-/// Writes report.html and prints the verdict. Whatever goes wrong here is one line: the exit code
-/// is the training's.
-void SayTheEnd(const fs::path& path, bool quiet, bool json) {
-  Status failed;
-  try {
-    if (const auto data = report::Load(path); data.ok()) {
-      failed = report::WriteReport(*data, path / "report.html");
-      if (json) {
-        const fs::path file = path / "verdict.json";
-        if (const Status written = store::ReplaceFile(file, CheckDocument(*data) + "\n");
-            written.ok()) {
-          Say("telltale: verdict in {}\n", Printable(file.string()));
-        } else {
-          Fail("run", written);
-        }
-      }
-      if (!quiet) {
-        WriteErr("\n" + report::FormatVerdict(*data, report::VerdictOptions::For(stderr)));
-      }
-    } else {
-      failed = data.status();
-    }
-  } catch (const std::exception& error) {
-    failed = Status(Code::kIo, fmt::format("no report: internal error: {}: the records are in {}",
-                                           error.what(), path.string()));
-  }
-  if (!failed.ok()) Fail("run", failed);
-}
-
 int Run(const Args& args, std::vector<std::string> training, const std::string& program) {
   run::SupervisorOptions options;
   // A line of ours to a pipe that nobody reads must not end us.
@@ -264,6 +191,13 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
   request.plan = plan::ToJson(*plan);
   request.rules = rules::ToJson(*set);
   request.telltale_version = TELLTALE_VERSION;
+  if (!run::DiskAnswers(request)) {
+    return StartUnrecorded(
+        Status(Code::kIo,
+               fmt::format("the disk of '{}' does not answer: choose another folder with -o",
+                           args.output.empty() ? "telltale-runs" : args.output)),
+        training, options.signals);
+  }
   auto directory = run::RunDirectory::Prepare(request);
   if (!directory.ok()) {
     const Status& status = directory.status();
@@ -331,8 +265,7 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
     return StartUnrecorded(outcome.status(), options.command, options.signals);
   }
   try {
-    EndAtASignal(shown, outcome->exit, args.quiet);
-    SayTheEnd(shown, args.quiet, args.json);
+    SayLastWords({shown, args.quiet, args.json}, *outcome);
   } catch (const std::exception&) {
     // No memory for the words of what went wrong: the exit is the training's.
   }

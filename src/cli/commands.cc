@@ -56,7 +56,7 @@ constexpr ExitCode kExitCodes[] = {
     {4, "a limit was reached"},
     {5, "storage or I/O"},
     {6, "authentication"},
-    {7, "partial: damaged, the rest was used"},
+    {7, "partial: damaged or not recorded to its end, the rest was used"},
     {8, "version"},
     {9, "already running"},
     {kExitFinding, "a finding at or above --fail-on, or a regression"},

@@ -30,7 +30,8 @@ void ExporterKeeper::Reap() {
   child_ = {};
   start_at_ns_ = Now() + kAgainNs;
   // It has tried for as long as is sensible, or the receiver will never take it; its log says why.
-  hopeless_ = WIFEXITED(status);
+  constexpr int kNotStarted = 126;
+  hopeless_ = WIFEXITED(status) && WEXITSTATUS(status) != kNotStarted;
 }
 
 void ExporterKeeper::Tick() {
@@ -42,7 +43,7 @@ void ExporterKeeper::Tick() {
                                 run_ / "logs" / "export.log", -1);
   // Whatever hinders it, it is tried again.
   start_at_ns_ = Now() + kAgainNs;
-  if (child.ok() && child->exec_errno == 0) child_ = std::move(child).value();
+  if (child.ok()) child_ = std::move(child).value();
 }
 
 void ExporterKeeper::Stop() {

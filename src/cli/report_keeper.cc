@@ -66,7 +66,7 @@ void ReportKeeper::Tick() {
       run::SpawnHelper({program_, "report", run_.string(), "--beside", std::to_string(::getpid())},
                        run_ / "logs" / "watch.log", -1);
   // Whatever hinders it, the next one is tried when it is due.
-  if (child.ok() && child->exec_errno == 0) {
+  if (child.ok()) {
     child_ = std::move(child).value();
   } else {
     schedule_.Done(Now(), 0);

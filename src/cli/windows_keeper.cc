@@ -57,7 +57,7 @@ void WindowsKeeper::Start(bool all) {
                                       run_.string(), "--beside", std::to_string(::getpid())};
   if (all) command.emplace_back("--all");
   auto child = run::SpawnHelper(command, run_ / "logs" / "watch.log", -1);
-  if (child.ok() && child->exec_errno == 0) {
+  if (child.ok()) {
     child_ = std::move(child).value();
   } else {
     schedule_.Done(Now(), 0, true);

@@ -13,9 +13,17 @@
 #include "rules/advice/advise.h"
 
 namespace telltale::report {
+namespace {
+
+constexpr std::uint64_t kProgressRecords = 8192;
+/// The agent hears of an attempt's end so soon, mostly at once.
+constexpr std::int64_t kSameEndNs = 10'000'000'000;
+
+}  // namespace
 
 Result<RunData> Load(const std::filesystem::path& run, std::int64_t until_ns,
-                     std::optional<rules::RuleSet> set) {
+                     std::optional<rules::RuleSet> set,
+                     const std::function<void(std::uint64_t records)>& progress) {
   RunData data;
   data.path = run;
   rules::ReplayOptions options;
@@ -26,23 +34,48 @@ Result<RunData> Load(const std::filesystem::path& run, std::int64_t until_ns,
     data.summary.OnRecord(record);
     data.trail.OnRecord(record);
     data.usage.OnRecord(record);
+    if (progress && data.summary.records % kProgressRecords == 0) progress(data.summary.records);
   };
   const bool defaults = !options.rules || options.rules->defaults;
   TELLTALE_ASSIGN_OR_RETURN(data.replay, rules::ReplayRun(run, options));
+  if (data.replay.state.unrecorded) {
+    // Nobody is left to write it into the ledger.
+    analysis::LedgerTotal& lost = data.summary.ledger["run.agents_lost"];
+    lost = {std::max<std::uint64_t>(1, lost.value), "agents", true};
+  }
   // A trace that cannot be read is told by the commands that read traces; the rest is as it is.
   if (defaults && data.replay.ended) static_cast<void>(rules::advice::AddAdvice(run, &data.replay));
   return data;
 }
 
+std::int64_t RunData::end_ns() const {
+  const auto& attempts = replay.info.attempts;
+  if (!replay.ended || attempts.empty()) return summary.last_ns;
+  const std::int64_t said = attempts.back().end_ns;
+  const auto found = summary.attempts.find(attempts.back().number);
+  const std::int64_t recorded = found == summary.attempts.end() ? 0 : found->second.end_ns;
+  if (said > 0 && recorded > 0) {
+    return said > recorded - kSameEndNs && said < recorded + kSameEndNs ? said : recorded;
+  }
+  if (recorded > 0) return recorded;
+  // An end before what was recorded last is of a clock that was set back.
+  if (said > 0) return said > summary.last_ns - kSameEndNs ? said : summary.last_ns;
+  return std::max(summary.last_ns, replay.seen_end_ns);
+}
+
 double RunData::elapsed_seconds() const {
   const auto& attempts = replay.info.attempts;
   std::int64_t begin = attempts.empty() ? summary.first_ns : attempts.front().start_ns;
-  std::int64_t end = summary.last_ns;
   if (begin == 0) begin = summary.first_ns;
-  if (replay.ended && !attempts.empty() && attempts.back().end_ns > 0) {
-    end = attempts.back().end_ns;
-  }
-  return std::max(0.0, static_cast<double>(end - begin) / 1e9);
+  return std::max(0.0, static_cast<double>(end_ns() - begin) / 1e9);
+}
+
+bool RunData::end_unknown() const {
+  const auto& attempts = replay.info.attempts;
+  if (!replay.ended || !replay.state.unrecorded || attempts.empty()) return false;
+  const auto recorded = summary.attempts.find(attempts.back().number);
+  return attempts.back().end_ns <= 0 && replay.seen_end_ns == 0 &&
+         (recorded == summary.attempts.end() || recorded->second.end_ns == 0);
 }
 
 namespace {

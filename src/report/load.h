@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -28,8 +29,14 @@ struct RunData {
   const std::string& title() const {
     return replay.info.name.empty() ? replay.info.id : replay.info.name;
   }
+  /// When the run ended, or its newest record, on the run's clock. By the records' times where
+  /// run.json has another end than they: it is of the wall clock, which may have been set
+  /// meanwhile.
+  std::int64_t end_ns() const;
   /// From the first attempt's start to the last one's end, or to the newest record.
   double elapsed_seconds() const;
+  /// It took that long at least: nobody who recorded it has seen its end.
+  bool end_unknown() const;
   /// Time that the findings cost together: each second of a rank once, whatever it was lost to;
   /// never more than elapsed. With several ranks the mean over ranks, as ranks lose the same time
   /// together.
@@ -39,9 +46,11 @@ struct RunData {
 };
 
 /// Of a run that goes on, what was recorded until about `until_ns` (Unix time). `set`: judged by
-/// these rules instead of the run's own.
+/// these rules instead of the run's own. `progress` is told now and then how many records were
+/// read.
 Result<RunData> Load(const std::filesystem::path& run,
                      std::int64_t until_ns = std::numeric_limits<std::int64_t>::max(),
-                     std::optional<rules::RuleSet> set = std::nullopt);
+                     std::optional<rules::RuleSet> set = std::nullopt,
+                     const std::function<void(std::uint64_t records)>& progress = {});
 
 }  // namespace telltale::report

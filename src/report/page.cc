@@ -290,7 +290,7 @@ class Page {
     out_ += "<section id=\"about\"><h2>1 · The run</h2><dl class=\"d\">";
     const std::int64_t start = info.attempts.empty() ? s_.first_ns : info.attempts.front().start_ns;
     if (start > 0) Item("Start", Utc(start));
-    Item("Elapsed", Duration(data_.elapsed_seconds()));
+    Item("Elapsed", ElapsedWords(data_));
     Item("State", StateWords(data_.replay.state));
     if (info.attempts.size() > 1) Item("Attempts", std::to_string(info.attempts.size()));
     Item("Initialization", share(init));

@@ -261,7 +261,32 @@ std::string Utc(std::int64_t ns) {
                      parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
+std::string UnrecordedWords(const RunData& data) {
+  const auto& unrecorded = data.replay.state.unrecorded;
+  if (!unrecorded) return {};
+  if (unrecorded->writer.empty()) {
+    return "Nothing was recorded of the newest attempt: no agent came to write anything.";
+  }
+  return fmt::format(
+      "What {} after {} {} not recorded: the agent ended without its last word, as one "
+      "that is killed, and nobody followed it. How many records that are is not "
+      "known.",
+      data.replay.ended ? "happened" : "happens", Utc(unrecorded->since_ns),
+      data.replay.ended ? "was" : "is");
+}
+
+std::string ElapsedWords(const RunData& data) {
+  return (data.end_unknown() ? std::string("≥") + std::string(kSpace) : std::string()) +
+         Duration(data.elapsed_seconds());
+}
+
 std::string StateWords(const store::RunState& state) {
+  if (state.unrecorded) {
+    store::RunState known = state;
+    known.unrecorded.reset();
+    return state.state == "running" ? "running, not recorded"
+                                    : StateWords(known) + ", end not recorded";
+  }
   if (state.state == "failed" && state.exit_code) {
     return fmt::format("failed, exit {}", *state.exit_code);
   }
@@ -358,7 +383,10 @@ std::string SubjectOf(const RunData& data, const rules::Finding& finding) {
   return said == finding.incident.message.end() ? subject : std::string();
 }
 
-std::string Verdict(const RunData& data) {
+namespace {
+
+/// What the rules found in what was recorded.
+std::string VerdictOfRecorded(const RunData& data) {
   const auto& findings = data.replay.findings;
   if (findings.empty()) {
     if (data.summary.train_rank() < 0) {
@@ -386,8 +414,9 @@ std::string Verdict(const RunData& data) {
                     [](const auto& rule) { return rule.status == rules::RuleStatus::kPartial; });
     if (rules == 0 && partial) return "No rule saw as much as it had planned.";
     if (rules == 0 && !data.replay.rules.empty()) return "No rule had anything to judge.";
-    return fmt::format("Nothing to report: {} {} found no trouble{}.", rules,
-                       rules == 1 ? "rule" : "rules",
+    return fmt::format("{}: {} {} found no trouble{}.",
+                       data.replay.state.unrecorded ? "In what was recorded" : "Nothing to report",
+                       rules, rules == 1 ? "rule" : "rules",
                        others > 0 ? fmt::format("; {} could not judge", others) : "");
   }
   // The first of the list that every face shows, with the cost of its group.
@@ -398,6 +427,14 @@ std::string Verdict(const RunData& data) {
   if (!(cost > 0)) return first + ".";
   return fmt::format("{}: {} of {} lost{}.", first, Duration(cost),
                      Duration(data.elapsed_seconds()), TogetherWord(data, group, cost));
+}
+
+}  // namespace
+
+std::string Verdict(const RunData& data) {
+  const std::string words = VerdictOfRecorded(data);
+  const std::string unrecorded = UnrecordedWords(data);
+  return unrecorded.empty() ? words : words + " " + unrecorded;
 }
 
 std::string StoppedWords(const RunData& data) {
@@ -465,6 +502,18 @@ std::vector<std::string> Unknowns(const RunData& data) {
                       ? "A training process was seen, but it made no step that Telltale knows."
                       : "No training process registered: nothing is known of steps or loss.");
   }
+  for (const std::int64_t since_ns : s.lost_since_ns) {
+    out.push_back(
+        fmt::format("What happened in an attempt before, after {}, was not recorded: its "
+                    "agent ended without its last word, and nobody followed it.",
+                    Utc(since_ns)));
+  }
+  for (const std::string& step : s.clock_steps) {
+    out.push_back(
+        fmt::format("On the way {}: times of day before and after differ by that, durations "
+                    "do not.",
+                    step));
+  }
   if (!data.replay.rules_trouble.empty()) out.push_back(data.replay.rules_trouble);
   std::map<std::string_view, std::string> partial;
   for (const rules::RuleState& rule : data.replay.rules) {
@@ -484,10 +533,16 @@ std::vector<std::string> Unknowns(const RunData& data) {
         fmt::format("Partial: {} came for {}, and nothing was found in them.", captures, names));
   }
   for (const auto& [name, total] : s.ledger) {
-    if (!total.loss || total.value == 0) continue;
+    if (!total.loss || total.value == 0 || name == "run.agents_lost") continue;  // As said above.
     out.push_back(fmt::format("{}: {} {} {}{}.", name,
                               Thousands(static_cast<std::int64_t>(total.value)), total.unit,
                               HowLost(name), name == format::kSkipped ? ReasonsInBrackets(s) : ""));
+  }
+  if (data.replay.findings_left_out > 0) {
+    out.push_back(
+        fmt::format("{} findings more, which rank lower than all others, are left out: "
+                    "`telltale query RUN findings` has them.",
+                    Thousands(static_cast<std::int64_t>(data.replay.findings_left_out))));
   }
   double gap_seconds = 0;
   for (const analysis::Gap& gap : s.gaps) {
@@ -523,8 +578,9 @@ std::string LostTime(const RunData& data) {
   const double elapsed = data.elapsed_seconds();
   const double lost = data.lost_seconds();
   if (lost <= 0 || elapsed <= 0) {
-    return fmt::format("The run {} {}; no finding cost time.",
-                       data.replay.ended ? "took" : "has taken", Duration(elapsed));
+    return fmt::format("The run {} {}{}; no finding cost time.",
+                       data.replay.ended ? "took" : "has taken",
+                       data.end_unknown() ? "at least " : "", Duration(elapsed));
   }
   const auto money = MoneyOf(data, lost);
   return fmt::format("Of {}, {} ({}) were lost{}.", Duration(elapsed), Duration(lost),

@@ -50,6 +50,11 @@ std::string Verdict(const RunData& data);
 /// "Stopped by the rule LossNotDecreasing: loss does not decrease." of the newest attempt; empty
 /// where nobody has asked for its end.
 std::string StoppedWords(const RunData& data);
+/// "What happened after 2026-11-28 04:23:41 UTC was not recorded: the agent ended without its last
+/// word, ..."; empty where the recording came to its end, or may still.
+std::string UnrecordedWords(const RunData& data);
+/// "6.02 s"; "≥ 956 ms" where nobody has seen the end.
+std::string ElapsedWords(const RunData& data);
 /// What these findings have set off: "Asked the training to stop. Would post to a webhook (dry
 /// run)."; empty where nothing. `findings`: indexes, as Explanation has them.
 std::string ActionWords(const RunData& data, const std::vector<std::size_t>& findings);

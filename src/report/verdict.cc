@@ -201,9 +201,9 @@ std::string FormatVerdict(const RunData& data, const VerdictOptions& options) {
   std::string rule_line;
   for (std::size_t i = 0; i < width; ++i) rule_line += "─";
 
-  std::string title = fmt::format(
-      " {}   {}   {}   {} steps", Printable(data.title()), StateWords(replay.state),
-      Printable(Duration(data.elapsed_seconds())), Thousands(data.summary.train_steps()));
+  std::string title =
+      fmt::format(" {}   {}   {}   {} steps", Printable(data.title()), StateWords(replay.state),
+                  Printable(ElapsedWords(data)), Thousands(data.summary.train_steps()));
   if (replay.info.attempts.size() > 1) {
     title += fmt::format("   {} attempts", replay.info.attempts.size());
   }

@@ -24,17 +24,18 @@ constexpr std::size_t kMostOfRun = 1024;
 constexpr std::uint32_t kKindOfTable = 1U << 31U;
 static_assert(SeriesTable::kMaxSeries < kKindOfTable);
 
-/// Words changed: worth a revision at once.
+/// Words changed, not numbers in them: worth a revision at once.
 bool SaysSomethingNew(const Incident& before, const Incident& now) {
-  return std::tie(before.severity, before.cause, before.first_step, before.start_ns) !=
-         std::tie(now.severity, now.cause, now.first_step, now.start_ns);
+  return std::tie(before.severity, before.first_step, before.start_ns) !=
+             std::tie(now.severity, now.first_step, now.start_ns) ||
+         (before.cause != now.cause && !AreAlike(before.cause, now.cause));
 }
 
 bool NumbersChanged(const Incident& before, const Incident& now) {
   return std::tie(before.last_step, before.end_ns, before.cost_seconds, before.message,
-                  before.evidence, before.advice) != std::tie(now.last_step, now.end_ns,
-                                                              now.cost_seconds, now.message,
-                                                              now.evidence, now.advice);
+                  before.cause, before.evidence,
+                  before.advice) != std::tie(now.last_step, now.end_ns, now.cost_seconds,
+                                             now.message, now.cause, now.evidence, now.advice);
 }
 
 }  // namespace
@@ -446,8 +447,15 @@ void Engine::Report(Slot* slot, Incident incident) {
   const bool numbers = NumbersChanged(finding.incident, incident);
   finding.open = true;
   finding.incident = std::move(incident);
-  if (news || (numbers && now_ns_ - course.emitted_ns >= kUpdateIntervalNs)) {
+  if (numbers && now_ns_ - course.emitted_ns >= kUpdateIntervalNs) {
     Emit(found->second);
+  } else if (news || course.pending) {
+    if (course.TakesNews(now_ns_, finding.incident.severity)) {
+      Emit(found->second);
+    } else {
+      course.pending = true;
+      next_close_ns_ = std::min(next_close_ns_, course.next_news_ns());
+    }
   }
 }
 
@@ -483,7 +491,14 @@ void Engine::CloseSettled() {
   next_close_ns_ = std::numeric_limits<std::int64_t>::max();
   for (auto at = open_.begin(); at != open_.end();) {
     const std::size_t index = at->second;
-    const Course& course = courses_[index];
+    Course& course = courses_[index];
+    if (course.pending) {
+      if (course.TakesNews(now_ns_, findings_[index].incident.severity)) {
+        Emit(index);
+      } else {
+        next_close_ns_ = std::min(next_close_ns_, course.next_news_ns());
+      }
+    }
     if (course.closing()) {
       if (course.close_ns() <= now_ns_) {
         CloseNow(index, false);
@@ -501,7 +516,7 @@ void Engine::CloseSettled() {
 void Engine::Emit(std::size_t index) {
   Finding& finding = findings_[index];
   ++finding.revision;
-  courses_[index].emitted_ns = now_ns_;
+  courses_[index].Emitted(now_ns_, finding.incident.severity);
   revisions_.push_back(finding);
 }
 

@@ -84,7 +84,7 @@ struct ForeignRule {
 class Engine {
  public:
   /// Time of the records that must pass before an incident whose numbers alone changed gets a new
-  /// revision.
+  /// revision; of news see kNewsNs.
   static constexpr std::int64_t kUpdateIntervalNs = 5'000'000'000;
 
   /// With the rules that run by default.
@@ -164,7 +164,7 @@ class Engine {
     now_ns_ = std::max(now_ns_, ord_ns);
     if (now_ns_ >= next_close_ns_) CloseSettled();
   }
-  /// Closes what its rule has closed long enough ago.
+  /// Closes what its rule has closed long enough ago, and makes the revisions that waited.
   void CloseSettled();
   void CloseNow(std::size_t index, bool until_end);
   /// Whether what closes at this record closes only because its process has ended.

@@ -81,6 +81,52 @@ TEST(EngineTest, AHigherSeverityIsNewsAtOnce) {
   EXPECT_EQ(engine.TakeRevisions().size(), 2U);
 }
 
+/// Every millisecond it says something else.
+TEST(EngineTest, AnIncidentThatAlwaysSaysSomethingNewIsRevisedOnceASecond) {
+  constexpr std::int64_t kMs = 1'000'000;
+  Engine engine = Make([](std::int64_t at, Reporter* r) {
+    Incident incident = At("a", 1);
+    incident.cause = at / kMs % 2 == 0 ? "this" : "that";
+    r->Report(incident);
+  });
+  for (int i = 0; i <= 20'000; ++i) Feed(&engine, i * kMs);
+  const std::size_t revisions = engine.TakeRevisions().size();
+  EXPECT_GE(revisions, 20U);
+  EXPECT_LE(revisions, 21U + kNewsBurst + 20 / 5);
+  // Nothing waits for ever, though nobody reports again.
+  Engine quiet = Make([](std::int64_t at, Reporter* r) {
+    Incident incident = At("a", 1);
+    incident.cause = std::string(static_cast<std::size_t>(at % 10 + 1), 'x');
+    if (at < 10) r->Report(incident);
+  });
+  for (int i = 0; i < 10; ++i) Feed(&quiet, i);
+  EXPECT_NE(quiet.TakeRevisions().back().incident.cause, quiet.findings()[0].incident.cause);
+  Feed(&quiet, 2000 * kMs);
+  const auto late = quiet.TakeRevisions();
+  ASSERT_EQ(late.size(), 1U);
+  EXPECT_EQ(late[0].incident.cause, quiet.findings()[0].incident.cause);
+}
+
+TEST(EngineTest, NumbersInACauseAreNoNews) {
+  Engine engine = Make([](std::int64_t at, Reporter* r) {
+    Incident incident = At("a", 1);
+    incident.cause = "Every 50 steps it takes " + std::to_string(at) + " ms";
+    r->Report(incident);
+  });
+  for (int i = 0; i <= 100; ++i) Feed(&engine, i * 100'000'000LL);
+  EXPECT_EQ(engine.TakeRevisions().size(), 3U);  // At 0, 5 and 10 s.
+}
+
+TEST(EngineTest, ASeverityThatSwingsIsNotSaidEachTime) {
+  Engine engine = Make([](std::int64_t at, Reporter* r) {
+    Incident incident = At("a", 1);
+    incident.severity = at % 2 == 0 ? Severity::kMedium : Severity::kHigh;
+    r->Report(incident);
+  });
+  for (int i = 0; i < 10'000; ++i) Feed(&engine, i);
+  EXPECT_LE(engine.TakeRevisions().size(), 2U + kNewsBurst);
+}
+
 constexpr std::int64_t kSecond = 1'000'000'000;
 
 /// Reports, and closes, in turns; each time it has cost a second.

@@ -220,7 +220,24 @@ std::vector<std::vector<std::size_t>> Groups(std::span<const Finding> findings) 
   return groups;
 }
 
-std::vector<Finding> Ranked(std::vector<Finding> findings) {
+std::vector<Finding> Ranked(std::vector<Finding> findings, std::size_t* left_out) {
+  // Groups are found by comparing each with each.
+  const std::size_t more = findings.size() - std::min(findings.size(), kMostRanked);
+  if (left_out != nullptr) *left_out = more;
+  if (more > 0) {
+    std::vector<std::size_t> order(findings.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto last = order.begin() + static_cast<std::ptrdiff_t>(kMostRanked);
+    std::nth_element(order.begin(), last, order.end(), [&](std::size_t a, std::size_t b) {
+      return Key(findings[a]) < Key(findings[b]);
+    });
+    order.erase(last, order.end());
+    std::sort(order.begin(), order.end());
+    std::vector<Finding> kept;
+    kept.reserve(order.size());
+    for (const std::size_t index : order) kept.push_back(std::move(findings[index]));
+    findings = std::move(kept);
+  }
   const std::vector<std::size_t> causes = CausesOf(findings);
   for (std::size_t i = 0; i < findings.size(); ++i) {
     if (causes[i] == kNoCause) continue;

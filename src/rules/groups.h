@@ -31,6 +31,9 @@ std::vector<std::vector<std::size_t>> Groups(std::span<const Finding> findings);
 
 /// The findings in the order of their groups. A cause is as severe as what follows from it, and
 /// what follows gives no advice of its own: its cause does.
-std::vector<Finding> Ranked(std::vector<Finding> findings);
+/// Of more than kMostRanked those that rank highest by themselves are taken; `left_out`: how many
+/// are not.
+inline constexpr std::size_t kMostRanked = 500;
+std::vector<Finding> Ranked(std::vector<Finding> findings, std::size_t* left_out = nullptr);
 
 }  // namespace telltale::rules

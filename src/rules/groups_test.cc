@@ -161,5 +161,20 @@ TEST(GroupsTest, TwoThatNameEachOtherStandAsTheyWould) {
   EXPECT_EQ(Names(Ranked({b, a})), (std::vector<std::string>{"A", "B"}));
 }
 
+TEST(RankedTest, OfVeryManyThoseThatRankHighestAreTaken) {
+  std::vector<Finding> many;
+  for (int i = 0; i < 20'000; ++i) {
+    many.push_back(
+        Of("Rule" + std::to_string(i), i % 100 == 0 ? Severity::kHigh : Severity::kLow, 1));
+  }
+  std::size_t left_out = 0;
+  const std::vector<Finding> ranked = Ranked(many, &left_out);
+  ASSERT_EQ(ranked.size(), kMostRanked);
+  EXPECT_EQ(left_out, many.size() - kMostRanked);
+  for (std::size_t i = 0; i < 200; ++i) EXPECT_EQ(ranked[i].incident.severity, Severity::kHigh);
+  EXPECT_EQ(Ranked(ranked, &left_out).size(), kMostRanked);
+  EXPECT_EQ(left_out, 0U);
+}
+
 }  // namespace
 }  // namespace telltale::rules

@@ -37,12 +37,27 @@ std::string CauseOf(const Incident& incident) {
                      incident.cause, std::max(0.0, share) * 100);
 }
 
-bool AreAlike(const Incident& a, const Incident& b) {
+bool AreAlike(const Incident& a, const Incident& b) { return AreAlike(a.message, b.message); }
+
+bool AreAlike(const std::string& a, const std::string& b) {
   const auto words = [](std::string text) {
     std::erase_if(text, [](unsigned char c) { return std::isalpha(c) == 0; });
     return text;
   };
-  return words(a.message) == words(b.message);
+  return words(a) == words(b);
+}
+
+bool Course::TakesNews(std::int64_t now_ns, Severity severity) {
+  const std::int64_t refills = (now_ns - news_since_ns_) / kNewsNs;
+  if (refills > 0) {
+    news_left_ = static_cast<int>(std::min<std::int64_t>(kNewsBurst, news_left_ + refills));
+    news_since_ns_ += refills * kNewsNs;
+  }
+  if (news_left_ > 0) {
+    --news_left_;
+    return true;
+  }
+  return severity > most_severe_;
 }
 
 std::int64_t Course::CloseAt(const Incident& last, std::int64_t now_ns, std::int64_t settle_ns) {

@@ -5,6 +5,7 @@
 // A rule reports what it sees. The engine applies what stands here, so that no rule has its own
 // idea of when an alarm flickers, of how much lost time is much, of how much a cause must explain.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,6 +17,12 @@ namespace telltale::rules {
 /// An incident opens and closes at most once in this time of the run. What its rule closes sooner
 /// stays open until then; what is reported again within it goes on where it was.
 inline constexpr std::int64_t kSettleNs = 30'000'000'000;
+
+/// What an incident says anew makes a revision at once, so often; then one more in each of these
+/// times of the run: a loop of a million steps a minute is no reason for a million revisions. That
+/// it becomes more severe than it was ever said to be is said at once.
+inline constexpr int kNewsBurst = 4;
+inline constexpr std::int64_t kNewsNs = 1'000'000'000;
 
 /// Shares of the run's time, from its begin until now, that a finding costs.
 inline constexpr double kHighShare = 0.20;
@@ -39,12 +46,27 @@ std::string CauseOf(const Incident& incident);
 /// Whether two incidents of a rule with one subject are about the same: what they say differs in
 /// numbers alone.
 bool AreAlike(const Incident& a, const Incident& b);
+/// The same of two texts.
+bool AreAlike(const std::string& a, const std::string& b);
 
 /// Where an incident stands between its opening and its end.
 class Course {
  public:
   /// Time of the last revision.
   std::int64_t emitted_ns = 0;
+  /// A revision is due when there may be one.
+  bool pending = false;
+
+  /// Whether a revision with news may be made now, which `severity` is told with; it then is.
+  bool TakesNews(std::int64_t now_ns, Severity severity);
+  /// When the next one may.
+  std::int64_t next_news_ns() const { return news_since_ns_ + kNewsNs; }
+  /// A revision was made.
+  void Emitted(std::int64_t now_ns, Severity severity) {
+    emitted_ns = now_ns;
+    pending = false;
+    most_severe_ = std::max(most_severe_, severity);
+  }
 
   void Open(std::int64_t now_ns) { changed_ns_ = now_ns; }
   /// Its rule closes it. Returns when it is to be closed: now, or once it has settled.
@@ -66,6 +88,9 @@ class Course {
 
  private:
   std::int64_t changed_ns_ = 0;  ///< Opened or closed last.
+  int news_left_ = kNewsBurst;
+  std::int64_t news_since_ns_ = 0;  ///< They were as many then.
+  Severity most_severe_ = Severity::kInfo;
   bool closing_ = false;
   std::int64_t close_ns_ = 0;
   // As its rule closed it last, with what went before.

@@ -55,6 +55,7 @@ Result<WatchJournal> ReadWatchJournal(store::RunReader* reader) {
     }
     for (const format::EventRow& row : rows.events) {
       if (row.kind == "rules.ended") ends_ns.insert(row.ord_ns);
+      journal.seen_end.Take(row);
       if (!row.kind.starts_with("action.") && row.kind != "order.readmitted") continue;
       events.push_back({row.ord_ns, std::string(row.kind), std::string(row.data)});
     }
@@ -97,6 +98,9 @@ Result<std::unique_ptr<Replayer>> Replayer::Open(const std::filesystem::path& ru
   out.info = replayer->reader_->info();
   out.ended = out.state.state != "running";
   out.watch_cpu_ns = journal.cpu_ns;
+  const bool of_newest =
+      out.info.attempts.empty() || journal.seen_end.attempt >= out.info.attempts.back().number;
+  out.seen_end_ns = of_newest ? journal.seen_end.ns : 0;
   ActionLog actions;
   for (const WatchJournal::ActionRow& row : journal.actions) actions.OnEvent(row.kind, row.data);
   out.actions = actions.actions();
@@ -126,7 +130,7 @@ Replay Replayer::Take() {
   out_.writers = cursor_->writers();
   out_.salvage = cursor_->salvage();
   out_.rules = rules_.engine.rule_states();
-  out_.findings = Ranked(rules_.engine.findings());
+  out_.findings = Ranked(rules_.engine.findings(), &out_.findings_left_out);
   return std::move(out_);
 }
 

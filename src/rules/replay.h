@@ -20,6 +20,7 @@
 #include "rules/rule_set.h"
 #include "rules/run_engine.h"
 #include "store/reader.h"
+#include "store/watch_log.h"
 
 namespace telltale::rules {
 
@@ -37,6 +38,7 @@ struct WatchJournal {
   /// attempt came after it, a replay does not make that revision.
   std::map<std::pair<std::string, std::uint32_t>, std::size_t> ends;
   std::uint64_t cpu_ns = 0;  ///< Processor time of all watchers of the run so far.
+  store::SeenEnd seen_end;   ///< Of the newest attempt of which one saw it.
 };
 Result<WatchJournal> ReadWatchJournal(store::RunReader* reader);
 /// Of all that a revision says but its number and when it was written; holds in this process.
@@ -57,13 +59,15 @@ struct Replay {
   store::RunInfo info;
   store::RunState state;
   std::vector<std::string> writers;
-  std::vector<Finding> findings;  ///< Ranked.
+  std::vector<Finding> findings;      ///< Ranked.
+  std::size_t findings_left_out = 0;  ///< Beyond kMostRanked.
   std::vector<RuleState> rules;
   std::vector<ActionTaken> actions;  ///< What findings have set off while it was watched.
   RuleSet rule_set;                  ///< Whose rules these are.
   std::string rules_trouble;         ///< RunEngine::trouble.
   store::Salvage salvage;
   std::uint64_t watch_cpu_ns = 0;  ///< Processor time that the watcher took.
+  std::int64_t seen_end_ns = 0;    ///< When the watcher saw the end, where nobody recorded that.
   bool ended = false;              ///< The run is over: no incident is open.
 };
 Result<Replay> ReplayRun(const std::filesystem::path& run, const ReplayOptions& options = {});

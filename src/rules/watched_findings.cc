@@ -113,7 +113,7 @@ void WatchedFindings::OnLedger(const format::LedgerRow& row) {
   }
 }
 
-std::vector<rules::Finding> WatchedFindings::findings() const {
+std::vector<rules::Finding> WatchedFindings::findings(std::size_t* left_out) const {
   std::vector<rules::Finding> out;
   for (const auto& [id, finding] : findings_) {
     out.push_back(finding);
@@ -122,7 +122,7 @@ std::vector<rules::Finding> WatchedFindings::findings() const {
     out.back().wrong_result = IsWrongResult(finding.rule);
     if (const RuleEntry* entry = EntryOf(finding.rule)) out.back().standing = entry->desc->standing;
   }
-  return rules::Ranked(std::move(out));
+  return rules::Ranked(std::move(out), left_out);
 }
 
 /// Findings have the name that the user gave the rule; their rows do not say what it is.

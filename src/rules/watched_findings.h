@@ -27,7 +27,7 @@ class WatchedFindings {
   store::WatchLog& log() { return log_; }
 
   /// Ranked. Those that only the end of the run closed are marked, as the watcher says it.
-  std::vector<rules::Finding> findings() const;
+  std::vector<rules::Finding> findings(std::size_t* left_out = nullptr) const;
   std::vector<rules::RuleState> rules() const;
   const std::vector<rules::ActionTaken>& actions() const { return actions_.actions(); }
   std::uint64_t cpu_ns() const;

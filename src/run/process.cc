@@ -16,11 +16,20 @@
 
 #include "base/process.h"
 #include "base/run_files.h"
+#include "base/units.h"
+#include "run/errand.h"
 
 namespace telltale::run {
 namespace {
 
 constexpr int kOomScoreStep = 300;
+constexpr std::int64_t kReapPatienceNs = kSecond;
+
+Status ForkFailed(const std::string& program) {
+  return {Code::kLimit, fmt::format("cannot start '{}': fork failed: {}: free processes or memory "
+                                    "and retry",
+                                    program, std::strerror(errno))};
+}
 
 std::vector<char*> Pointers(const std::vector<std::string>& words) {
   std::vector<char*> out;
@@ -28,62 +37,6 @@ std::vector<char*> Pointers(const std::vector<std::string>& words) {
   for (const std::string& word : words) out.push_back(const_cast<char*>(word.c_str()));
   out.push_back(nullptr);
   return out;
-}
-
-/// Whether a child may run without a pidfd of it.
-enum class Watch { kMust, kMay };
-
-/// Forks; the child calls `prepare` (which returns errno, 0 for go on) and executes. The parent
-/// waits until the exec has worked or failed.
-template <class Prepare>
-Result<Child> Start(const std::vector<std::string>& command, char* const* environment, Watch watch,
-                    Prepare prepare) {
-  std::vector<char*> argv = Pointers(command);
-  int report[2];
-  if (::pipe2(report, O_CLOEXEC) != 0) {
-    return Status(Code::kIo, fmt::format("cannot make a pipe to start '{}': {}", command[0],
-                                         std::strerror(errno)));
-  }
-  UniqueFd read_end(report[0]);
-  UniqueFd write_end(report[1]);
-  const pid_t pid = ::fork();
-  if (pid < 0) {
-    return Status(Code::kLimit, fmt::format("cannot start '{}': fork failed: {}: free processes or "
-                                            "memory and retry",
-                                            command[0], std::strerror(errno)));
-  }
-  if (pid == 0) {
-    int error = prepare(&write_end);
-    if (error == 0) {
-      ::execvpe(argv[0], argv.data(), environment);
-      error = errno;
-    }
-    [[maybe_unused]] const ssize_t n = ::write(write_end.get(), &error, sizeof error);
-    ::_exit(error == ENOENT ? 127 : 126);
-  }
-  Child child;
-  child.pid = pid;
-  child.pidfd = OpenPidfd(pid);
-  if (!child.pidfd && watch == Watch::kMust) {
-    const int why = errno;
-    ::kill(pid, SIGKILL);  // Our child and not reaped: the pid is its own.
-    ::waitpid(pid, nullptr, 0);
-    return Status(Code::kLimit, fmt::format("cannot watch '{}': pidfd_open failed: {}: Telltale "
-                                            "needs Linux 5.3 or later and a free descriptor",
-                                            command[0], std::strerror(why)));
-  }
-  write_end.reset();
-  int error = 0;
-  ssize_t n = 0;
-  do {
-    n = ::read(read_end.get(), &error, sizeof error);
-  } while (n < 0 && errno == EINTR);
-  if (n == sizeof error) {
-    child.exec_errno = error;
-    ::waitpid(pid, nullptr, 0);
-    child.pid = -1;
-  }
-  return child;
 }
 
 /// Writes our oom_score_adj plus a step, so the kernel takes the helper first.
@@ -142,10 +95,41 @@ Result<Child> SpawnTraining(const std::vector<std::string>& command,
                             const std::vector<std::string>& environment, const GivenSignals& given,
                             const rlimit& files) {
   std::vector<char*> envp = Pointers(environment);
-  return Start(command, envp.data(), Watch::kMay, [&](UniqueFd*) {
+  std::vector<char*> argv = Pointers(command);
+  int report[2];
+  if (::pipe2(report, O_CLOEXEC) != 0) {
+    return Status(Code::kIo, fmt::format("cannot make a pipe to start '{}': {}", command[0],
+                                         std::strerror(errno)));
+  }
+  UniqueFd read_end(report[0]);
+  UniqueFd write_end(report[1]);
+  const pid_t pid = ::fork();
+  if (pid < 0) return ForkFailed(command[0]);
+  if (pid == 0) {
     ::setrlimit(RLIMIT_NOFILE, &files);
-    return GiveBack(given);
-  });
+    int error = GiveBack(given);
+    if (error == 0) {
+      ::execvpe(argv[0], argv.data(), envp.data());
+      error = errno;
+    }
+    [[maybe_unused]] const ssize_t n = ::write(write_end.get(), &error, sizeof error);
+    ::_exit(error == ENOENT ? 127 : 126);
+  }
+  Child child;
+  child.pid = pid;
+  child.pidfd = OpenPidfd(pid);
+  write_end.reset();
+  int error = 0;
+  ssize_t n = 0;
+  do {
+    n = ::read(read_end.get(), &error, sizeof error);
+  } while (n < 0 && errno == EINTR);
+  if (n == sizeof error) {
+    child.exec_errno = error;
+    ::waitpid(pid, nullptr, 0);
+    child.pid = -1;
+  }
+  return child;
 }
 
 int BecomeTraining(const std::vector<std::string>& command, const GivenSignals& given) {
@@ -164,12 +148,13 @@ int BecomeTraining(const std::vector<std::string>& command, const GivenSignals& 
 
 Result<Child> SpawnHelper(const std::vector<std::string>& command, const std::filesystem::path& log,
                           int inherited) {
-  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  // A log that cannot be opened (disk full) is no reason to go without the helper.
-  UniqueFd out = run_files::OpenToWrite(run_files::OfFolder(log), run_files::Writing::kAppended);
-  if (!out) out.reset(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  // All that needs memory before the fork.
+  std::vector<char*> argv = Pointers(command);
+  const run_files::RunPath log_path = run_files::OfFolder(log);
   const std::string score = HelperOomScore();
-  return Start(command, environ, Watch::kMust, [&](UniqueFd* report) {
+  const pid_t pid = ::fork();
+  if (pid < 0) return ForkFailed(command[0]);
+  if (pid == 0) {
     ::setsid();
     LeaveNoCore();
     sigset_t none;
@@ -184,22 +169,38 @@ Result<Child> SpawnHelper(const std::vector<std::string>& command, const std::fi
     ignore.sa_handler = SIG_IGN;
     ::sigaction(SIGXFSZ, &ignore, nullptr);
     RaiseOomScore(score.c_str());
-    if (::dup2(null.get(), STDIN_FILENO) < 0 || ::dup2(out.get(), STDOUT_FILENO) < 0 ||
-        ::dup2(out.get(), STDERR_FILENO) < 0) {
-      return errno;
-    }
-    if (inherited < 0) return 0;
-    if (report->get() == kInheritedFd) {
-      const int moved = ::fcntl(kInheritedFd, F_DUPFD_CLOEXEC, kInheritedFd + 1);
-      if (moved < 0) return errno;
-      report->release();
-      *report = UniqueFd(moved);
+    // Nothing of ours, nor of the user's, is there any more when a disk is asked for the log.
+    const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    bool ready = null >= 0;
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+      ready = ready && ::dup2(null, stream) >= 0;
     }
     if (inherited == kInheritedFd) {
-      return ::fcntl(inherited, F_SETFD, 0) == 0 ? 0 : errno;
+      ready = ready && ::fcntl(inherited, F_SETFD, 0) == 0;
+    } else if (inherited >= 0) {
+      ready = ready && ::dup2(inherited, kInheritedFd) >= 0;
     }
-    return ::dup2(inherited, kInheritedFd) >= 0 ? 0 : errno;
-  });
+    CloseFrom(inherited < 0 ? kInheritedFd : kInheritedFd + 1);
+    // A log that cannot be opened (disk full) is no reason to go without the helper.
+    if (const UniqueFd out = run_files::OpenToWrite(log_path, run_files::Writing::kAppended)) {
+      ::dup2(out.get(), STDOUT_FILENO);
+      ::dup2(out.get(), STDERR_FILENO);
+    }
+    if (ready) ::execvpe(argv[0], argv.data(), environ);
+    ::_exit(126);
+  }
+  Child child;
+  child.pid = pid;
+  child.pidfd = OpenPidfd(pid);
+  if (!child.pidfd) {
+    const int why = errno;
+    ::kill(pid, SIGKILL);  // Our child and not reaped: the pid is its own.
+    ReapWithin(pid, kReapPatienceNs);
+    return Status(Code::kLimit, fmt::format("cannot watch '{}': pidfd_open failed: {}: Telltale "
+                                            "needs Linux 5.3 or later and a free descriptor",
+                                            command[0], std::strerror(why)));
+  }
+  return child;
 }
 
 }  // namespace telltale::run

@@ -18,8 +18,9 @@ namespace telltale::run {
 
 struct Child {
   pid_t pid = -1;
-  UniqueFd pidfd;      ///< Of a helper always; of the training not where pidfd_open failed.
-  int exec_errno = 0;  ///< Not 0: it ended at once since the program could not be executed.
+  UniqueFd pidfd;  ///< Of a helper always; of the training not where pidfd_open failed.
+  /// Of the training: not 0: it ended at once since the program could not be executed.
+  int exec_errno = 0;
 };
 
 /// How we were given the signals, and the size of a core, that we treat otherwise: the training
@@ -50,7 +51,8 @@ int BecomeTraining(const std::vector<std::string>& command, const GivenSignals& 
 /// Starts one of our helpers: session of its own, stdin /dev/null, stdout and stderr appended to
 /// `log`, oom_score_adj above the training's, no signal blocked or ignored but SIGXFSZ, no core
 /// when it crashes. `inherited` (or -1) is the one descriptor it gets, under number kInheritedFd.
-/// One that cannot be watched does not run.
+/// One that cannot be watched does not run. Waits for no disk: that the log is opened and the
+/// program executed is the child's, which ends with 126 where it cannot be.
 inline constexpr int kInheritedFd = 3;
 Result<Child> SpawnHelper(const std::vector<std::string>& command, const std::filesystem::path& log,
                           int inherited);

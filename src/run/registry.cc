@@ -14,10 +14,14 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/process.h"
 #include "channel/slab.h"
+#include "run/errand.h"
 #include "telltale/probe.h"
 
 namespace telltale::run {
@@ -35,6 +39,9 @@ constexpr int kBacklog = 512;
 constexpr std::int64_t kPatienceNs = 5'000'000'000;
 /// Refusals that are told to the user; the rest is only counted.
 constexpr std::uint64_t kMaxNotes = 3;
+/// One that has just been made may not listen yet.
+constexpr std::time_t kDeadAfterSeconds = 60;
+constexpr std::size_t kMostLookedAt = 10'000;  ///< Of what lies among the temporary files.
 constexpr int kArenaSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 Status SetUpError(const char* what, const std::string& where) {
@@ -78,6 +85,46 @@ UniqueFd SlabFor(const channel::Hello& hello, std::uint64_t bytes) {
   return slab.ok() ? std::move(slab).value() : UniqueFd();
 }
 
+/// Whether nobody will ever answer there: it was made for long, and nobody listens.
+bool IsDead(const std::string& socket_path) {
+  struct stat info {};
+  if (::lstat(socket_path.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode) ||
+      info.st_uid != ::geteuid() || ::time(nullptr) - info.st_mtime < kDeadAfterSeconds) {
+    return false;
+  }
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket_path.size() >= sizeof address.sun_path) return false;
+  std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size() + 1);
+  const UniqueFd probe(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return probe &&
+         ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
+         errno == ECONNREFUSED;
+}
+
+/// Removes the folders of supervisors that were killed together with their agents: nobody else was
+/// left to do it. Ours alone, and as it was made: a folder with a socket.
+void RemoveDead(const std::string& parent) {
+  std::error_code error;
+  std::size_t looked_at = 0;
+  for (std::filesystem::directory_iterator at(parent, error), end;
+       !error && at != end && ++looked_at < kMostLookedAt; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    constexpr std::string_view kPrefix = "telltale-";
+    constexpr std::size_t kRandom = 6;
+    if (!name.starts_with(kPrefix) || name.size() != kPrefix.size() + kRandom) continue;
+    struct stat info {};
+    if (::lstat(at->path().c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
+        info.st_uid != ::geteuid() || (info.st_mode & 077) != 0) {
+      continue;
+    }
+    const std::string socket_path = at->path().string() + "/socket";
+    if (!IsDead(socket_path)) continue;
+    ::unlink(socket_path.c_str());
+    ::rmdir(at->path().c_str());
+  }
+}
+
 }  // namespace
 
 Result<Registry> Registry::Create(std::uint32_t attempt, FirstPage first_page,
@@ -89,6 +136,7 @@ Result<Registry> Registry::Create(std::uint32_t attempt, FirstPage first_page,
   const char* tmp = ::getenv("TMPDIR");
   // sun_path holds 107 characters: a long TMPDIR cannot be used.
   std::string folder = tmp != nullptr && tmp[0] == '/' && std::strlen(tmp) < 64 ? tmp : "/tmp";
+  RemoveDead(folder);
   folder += "/telltale-XXXXXX";
   if (::mkdtemp(folder.data()) == nullptr) return SetUpError("make a private folder like", folder);
   registry.folder_ = folder;
@@ -112,8 +160,7 @@ void Registry::Close() {
   if (folder_.empty()) return;  // Moved from, or closed.
   listener_.reset();
   pending_.clear();
-  ::unlink(socket_path_.c_str());
-  ::rmdir(folder_.c_str());
+  RemoveWithFolder(socket_path_.c_str(), folder_.c_str());
   folder_.clear();
 }
 

@@ -4,23 +4,26 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <exception>
 #include <mutex>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/redact.h"
 #include "base/run_files.h"
+#include "base/units.h"
 #include "run/command.h"
 #include "store/window_folder.h"
 
@@ -30,6 +33,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMaxSameName = 1000;
+constexpr const char* kDefaultRoot = "telltale-runs";
+constexpr std::int64_t kStartPatienceNs =
+    20 * kSecond;  ///< For the disk before the training starts.
+constexpr std::int64_t kLockPatienceNs = 300 * kMs;
+constexpr std::int64_t kReleasePatienceNs = kSecond;
 
 std::string UtcTime(std::int64_t unix_ns) {
   const std::time_t seconds = unix_ns / 1'000'000'000;
@@ -98,7 +106,7 @@ Status CheckPlain(const fs::path& run) {
 
 /// Makes the folder of a new run; mkdir decides between two that start in the same second.
 Result<fs::path> MakeDefault(const std::string& name) {
-  const fs::path root = "telltale-runs";
+  const fs::path root = kDefaultRoot;
   if (::mkdir(root.c_str(), 0777) != 0 && errno != EEXIST) return IoError("make", root, errno);
   const std::string base = UtcTime(Clock::System().RealtimeNs()) + "-" + name;
   for (int i = 1; i < kMaxSameName; ++i) {
@@ -109,37 +117,111 @@ Result<fs::path> MakeDefault(const std::string& name) {
   return IoError("make", root / base, EEXIST);
 }
 
+/// One that was killed a moment ago may have a process left that is about to end. errno says why
+/// not.
+bool Lock(int fd) {
+  const std::int64_t deadline = Clock::System().MonotonicNs() + kLockPatienceNs;
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK || Clock::System().MonotonicNs() >= deadline) return false;
+    const timespec pause{0, 10 * kMs};
+    ::nanosleep(&pause, nullptr);
+    errno = EWOULDBLOCK;
+  }
+  return true;
+}
+
 }  // namespace
 
-/// What a thread writes that lives as long as there is something to write.
-struct RunDirectory::Writing {
-  std::mutex mutex;
-  std::optional<store::RunInfo> next;
-  bool busy = false;  ///< There is a thread.
-  Status outcome;     ///< Of the newest write, not yet told.
-
-  void Run(const fs::path& path) {
-    std::unique_lock lock(mutex);
-    while (next) {
-      try {
-        const store::RunInfo info = std::move(*std::exchange(next, std::nullopt));
-        lock.unlock();
-        Status status = store::WriteRunInfo(path, info);
-        lock.lock();
-        outcome = std::move(status);
-      } catch (const std::exception&) {
-        // No memory for the words of an error: this one is not written, a newer one is tried.
-        if (!lock.owns_lock()) lock.lock();
-      }
-    }
-    busy = false;
-  }
+/// What the writer of run.json is told, and what it answers. Between processes of one program.
+struct RunDirectory::Change {
+  enum class What : std::uint8_t { kStarted, kEnded, kFinished };
+  std::uint64_t number;
+  What what;
+  pid_t pid;
+  std::uint64_t pid_start_ticks;
+  std::int64_t end_ns;
+  bool has_exit_code, has_signal;
+  int exit_code, signal;
 };
+
+namespace {
+
+struct Answer {
+  std::uint64_t number;
+  Code code;
+  char text[512];
+};
+
+}  // namespace
+
+void RunDirectory::Apply(const Change& change, store::RunInfo* info) {
+  store::Attempt& attempt = info->attempts.back();
+  switch (change.what) {
+    case Change::What::kStarted:
+      attempt.pid = change.pid;
+      attempt.pid_start_ticks = change.pid_start_ticks;
+      break;
+    case Change::What::kEnded:
+      attempt.end_ns = change.end_ns;
+      if (change.has_exit_code) attempt.exit_code = change.exit_code;
+      if (change.has_signal) attempt.signal = change.signal;
+      break;
+    case Change::What::kFinished:
+      info->finished = true;
+      break;
+  }
+}
+
+/// The writer's life: it ends when it has written all that it was told and nobody is there to tell
+/// it more.
+int RunDirectory::KeepWriting(int link, const fs::path& path, store::RunInfo info) {
+  while (true) {
+    Change change;
+    ssize_t got = ::recv(link, &change, sizeof change, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got != sizeof change) return got == 0 ? 0 : 1;
+    do {
+      Apply(change, &info);
+      got = ::recv(link, &change, sizeof change, MSG_DONTWAIT);
+    } while (got == sizeof change);
+    Answer answer{change.number, Code::kOk, {}};
+    try {
+      const Status status = store::WriteRunInfo(path, info);
+      answer.code = status.code();
+      std::snprintf(answer.text, sizeof answer.text, "%s", status.message().c_str());
+    } catch (const std::exception&) {
+      answer.code = Code::kIo;  // No memory for the words of an error.
+      std::snprintf(answer.text, sizeof answer.text, "cannot write run.json: out of memory");
+    }
+    [[maybe_unused]] const ssize_t n = ::send(link, &answer, sizeof answer, MSG_NOSIGNAL);
+  }
+}
+
+bool DiskAnswers(const RunRequest& request) {
+  const fs::path wanted = request.directory.empty() ? fs::path(kDefaultRoot) : request.directory;
+  // A child that is left behind would be a child of the training, which takes our place: so another
+  // one is between.
+  auto asked = Errand::Start("telltale-ask", [&](int) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      std::error_code error;
+      fs::path folder = fs::absolute(wanted, error);
+      while (folder.has_relative_path() && !fs::exists(folder, error))
+        folder = folder.parent_path();
+      // Gone with its descriptor; and where the file system has none such it has answered.
+      const UniqueFd file(::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));
+      ::_exit(0);
+    }
+    return pid < 0 || ReapWithin(pid, kStartPatienceNs) ? 0 : 1;
+  });
+  if (!asked.ok()) return true;
+  const auto exit = asked->Await(kStartPatienceNs + kSecond);
+  return !exit || exit->exit_code == 0;
+}
 
 Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
   const std::string name = RunName(request.command);
   RunDirectory run;
-  run.writing_ = std::make_shared<Writing>();
   std::error_code error;
   if (request.directory.empty()) {
     TELLTALE_ASSIGN_OR_RETURN(run.path_, MakeDefault(name));
@@ -163,7 +245,7 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
 
   run.lock_.reset(::open(run.path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!run.lock_) return IoError("open", run.path_, errno);
-  if (::flock(run.lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (!Lock(run.lock_.get())) {
     if (errno == EWOULDBLOCK) {
       return Status(Code::kRunning,
                     fmt::format("'{}' is being recorded by another telltale run: wait for its end "
@@ -202,6 +284,7 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
 
   store::RunInfo& info = run.info_;
   const std::int64_t now = Clock::System().RealtimeNs();
+  run.started_ns_ = Clock::System().MonotonicNs();
   if (info.attempts.empty()) {
     info.created_ns = now;
     info.id = run.path_.filename().string();
@@ -240,6 +323,7 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
 }
 
 void RunDirectory::Abandon() {
+  writer_.Leave();  // It was told nothing.
   std::error_code ignored;
   if (before_) {
     // Where the disk takes nothing it still holds the old one: run.json is replaced whole.
@@ -253,48 +337,106 @@ void RunDirectory::Abandon() {
   if (made_) fs::remove(path_, ignored);
 }
 
+Status RunDirectory::StartWriter() {
+  auto writer =
+      Errand::Start("telltale-write", [this](int link) { return KeepWriting(link, path_, info_); },
+                    // Nobody may record into the folder before it has written.
+                    {lock_.get()});
+  if (!writer.ok()) return writer.status();
+  writer_ = std::move(writer).value();
+  return {};
+}
+
 void RunDirectory::Started(pid_t pid) {
-  info_.attempts.back().pid = pid;
-  info_.attempts.back().pid_start_ticks = ProcessStartTicks(pid);
-  Write();
+  Change change{};
+  change.what = Change::What::kStarted;
+  change.pid = pid;
+  change.pid_start_ticks = ProcessStartTicks(pid);
+  Tell(change);
 }
 
 void RunDirectory::Ended(const ProcessExit& exit) {
-  store::Attempt& attempt = info_.attempts.back();
-  attempt.end_ns = Clock::System().RealtimeNs();
-  attempt.exit_code = exit.exit_code;
-  attempt.signal = exit.signal;
-  Write();
+  Change change{};
+  change.what = Change::What::kEnded;
+  // The wall clock may have been set meanwhile, and the records' clock was not.
+  change.end_ns = info_.attempts.back().start_ns + (Clock::System().MonotonicNs() - started_ns_);
+  change.has_exit_code = exit.exit_code.has_value();
+  change.exit_code = exit.exit_code.value_or(0);
+  change.has_signal = exit.signal.has_value();
+  change.signal = exit.signal.value_or(0);
+  Tell(change);
 }
 
 void RunDirectory::Finished() {
-  info_.finished = true;
-  Write();
+  Change change{};
+  change.what = Change::What::kFinished;
+  Tell(change);
 }
 
 Status RunDirectory::Written() {
-  const std::scoped_lock lock(writing_->mutex);
-  return std::exchange(writing_->outcome, {});
+  ReadAnswers();
+  return std::exchange(outcome_, {});
 }
 
-bool RunDirectory::Settled() const {
-  const std::scoped_lock lock(writing_->mutex);
-  return !writing_->busy;
+bool RunDirectory::Settled() {
+  ReadAnswers();
+  return answered_ == asked_;
 }
 
-void RunDirectory::Write() {
-  const auto write = [writing = writing_, path = path_] { writing->Run(path); };
-  {
-    const std::scoped_lock lock(writing_->mutex);
-    // One that is still to be written holds less than this.
-    writing_->next = info_;
-    if (std::exchange(writing_->busy, true)) return;
+bool RunDirectory::Taken() { return Settled() && taken_; }
+
+void RunDirectory::Tell(Change change) {
+  change.number = ++asked_;
+  Apply(change, &info_);
+  if (!Send(change)) ReadAnswers();  // It has died, which starts another.
+}
+
+bool RunDirectory::Send(const Change& change) {
+  return ::send(writer_.link(), &change, sizeof change, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+         sizeof change;
+}
+
+void RunDirectory::Fail(Status status) {
+  answered_ = asked_;
+  taken_ = false;
+  outcome_ = std::move(status);
+}
+
+void RunDirectory::ReadAnswers() {
+  while (writer_.link() >= 0) {
+    Answer answer;
+    const ssize_t got = ::recv(writer_.link(), &answer, sizeof answer, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got == sizeof answer) {
+      answer.text[sizeof answer.text - 1] = '\0';
+      answered_ = std::max(answered_, answer.number);
+      taken_ = answer.code == Code::kOk;
+      if (!taken_) outcome_ = Status(answer.code, answer.text);
+      continue;
+    }
+    // It was killed. What it was told is in our copy: another begins with that.
+    writer_.Leave();
+    constexpr int kMostDeaths = 5;
+    Status failed(Code::kIo, "run.json is not written: the process that does it was killed");
+    if (++writers_died_ <= kMostDeaths) failed = StartWriter();
+    if (failed.ok() && answered_ == asked_) return;
+    Change again{};
+    again.number = asked_;
+    again.what = Change::What::kStarted;  // Says nothing new.
+    again.pid = info_.attempts.back().pid;
+    again.pid_start_ticks = info_.attempts.back().pid_start_ticks;
+    if (failed.ok() && !Send(again)) failed = Status(Code::kIo, "run.json is not written");
+    if (!failed.ok()) return Fail(std::move(failed));
   }
-  try {
-    std::thread(write).detach();
-  } catch (const std::exception&) {  // No thread is to be had.
-    write();
-  }
+}
+
+void RunDirectory::Release() {
+  const bool settled = Settled();
+  writer_.EndLink();
+  // Who comes next finds the folder free.
+  if (settled) static_cast<void>(writer_.Await(kReleasePatienceNs));
+  writer_.Leave();
+  lock_.reset();
 }
 
 }  // namespace telltale::run

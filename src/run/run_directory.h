@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds or makes the run directory and keeps run.json true over the life of one attempt.
-// One owner, the supervisor's thread. The directory is locked (flock) while a supervisor has it.
+// One owner, the supervisor's thread. The directory is locked (flock) while a supervisor has it, or
+// while what it had written last is still on its way to the disk.
 #pragma once
+#include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "base/process.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "run/errand.h"
 #include "store/run_info.h"
 
 namespace telltale::run {
@@ -26,6 +28,11 @@ struct RunRequest {
   std::string telltale_version;
 };
 
+/// Whether the disk takes a file where the run directory is to be, or refuses one, in the time that
+/// a training is kept waiting for it at most. Not: Prepare might never come back. REQUIRES: we are
+/// one thread.
+bool DiskAnswers(const RunRequest& request);
+
 class RunDirectory {
  public:
   /// Makes the folder, or takes an existing run for its next attempt. kUsage: a folder with foreign
@@ -39,9 +46,14 @@ class RunDirectory {
   /// Who else may write into the folder, and what that means, for its user; else empty.
   const std::string& warning() const { return warning_; }
 
-  // These three write run.json by a thread: where the disk has much to do that takes seconds, in
-  // which the agent must hear of the processes that come, and signals are to be heard. Where no
-  // thread is to be had they wait for the disk.
+  /// Starts the process that writes run.json from here on. Where the disk has much to do that takes
+  /// seconds, in which the agent must hear of the processes that come and signals are to be heard;
+  /// and a disk that does not answer holds up nobody but that process, which may outlive us: it
+  /// then writes what it was told before it ends. kLimit: it cannot be started. REQUIRES: we are
+  /// one thread.
+  Status StartWriter();
+
+  // These three have run.json written. REQUIRES: StartWriter was ok.
   /// The training runs: names its root process.
   void Started(pid_t pid);
   /// It has ended, and so.
@@ -51,15 +63,27 @@ class RunDirectory {
   /// What became of the newest write, once, as soon as it is known.
   Status Written();
   /// The disk has, or has refused, all that was to be written.
-  bool Settled() const;
+  bool Settled();
+  /// It has taken all of it: the disk answers.
+  bool Taken();
+  /// Readable when one of the three above may say something new; -1: never.
+  int fd() const { return writer_.link(); }
+  /// Nothing more is to be written, and the next one may have the folder; as soon as what is still
+  /// on its way to the disk is there. Waits for no disk.
+  void Release();
   /// There is no attempt after all: leaves run.json, and the folder, as Prepare found them.
   /// REQUIRES: Started was not called.
   void Abandon();
 
  private:
-  struct Writing;
+  struct Change;
   RunDirectory() = default;
-  void Write();
+  static void Apply(const Change& change, store::RunInfo* info);
+  static int KeepWriting(int link, const std::filesystem::path& path, store::RunInfo info);
+  void Tell(Change change);
+  bool Send(const Change& change);
+  void ReadAnswers();
+  void Fail(Status status);
 
   std::filesystem::path path_;
   store::RunInfo info_;
@@ -67,7 +91,13 @@ class RunDirectory {
   bool made_ = false;                     ///< By us: the folder was not there.
   std::optional<store::RunInfo> before_;  ///< The run as it was; none: the folder held none.
   UniqueFd lock_;
-  std::shared_ptr<Writing> writing_;  ///< The thread's too, which may outlive us.
+  std::int64_t started_ns_ = 0;  ///< CLOCK_MONOTONIC at the attempt's start_ns.
+  Errand writer_;
+  int writers_died_ = 0;
+  std::uint64_t asked_ = 0;     ///< Changes that were to be written...
+  std::uint64_t answered_ = 0;  ///< ...and the newest of which it is known what became of it.
+  bool taken_ = true;           ///< That one is on the disk.
+  Status outcome_;              ///< Not yet told.
 };
 
 }  // namespace telltale::run

@@ -2,20 +2,21 @@
 #include "run/status_feed.h"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
 
-#include <atomic>
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <condition_variable>
+#include <cstdlib>
 #include <ctime>
-#include <exception>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <utility>
 
 #include "base/json.h"
 #include "base/printable.h"
+#include "base/utf8.h"
 
 namespace telltale::run {
 namespace {
@@ -27,6 +28,11 @@ constexpr std::size_t kMaxRowsATime = 4096;
 /// Steps whose rates and shares are shown: those of the last seconds.
 constexpr std::int64_t kRecentNs = 5'000'000'000;
 constexpr std::size_t kMinRecent = 2;
+/// Of one message, so that it fits what a socket holds.
+constexpr std::size_t kMostMessage = 128U << 10;
+constexpr std::size_t kMostText = 256;  ///< Bytes.
+constexpr std::size_t kMostChanges = 64;
+constexpr std::size_t kMostOpen = 64;  ///< Rules by severity.
 
 bool DropsRecords(const format::LedgerRow& row) {
   return row.loss && row.unit == "records" && row.name != "probe.skipped" &&
@@ -200,9 +206,9 @@ std::string RenderStatus(const StatusFacts& facts, int columns, bool colour) {
   if (facts.wait_share >= 0) add(fmt::format("wait {:.0f} %", facts.wait_share * 100));
   Part findings;
   for (const char* severity : {"high", "medium", "low"}) {
-    std::map<std::string, int> rules;
+    std::map<std::string, std::uint64_t> rules;
     for (const auto& [incident, finding] : facts.open) {
-      if (finding.severity == severity) ++rules[finding.rule];
+      if (finding.severity == severity) rules[finding.rule] += finding.count;
     }
     for (const auto& [rule, count] : rules) {
       const Mark mark = MarkOf(severity);
@@ -250,66 +256,98 @@ std::string RenderChange(const FindingChange& change, bool colour) {
                      change.closed ? " (closed)" : "");
 }
 
-struct StatusFeed::State {
-  std::filesystem::path run;
-  std::uint32_t attempt = 1;
-  std::atomic<bool> stop{false};
-  std::atomic<bool> over{false};
-  mutable std::mutex mutex;  ///< Guards what follows.
-  std::condition_variable wake;
-  StatusFacts facts;
-  std::vector<FindingChange> changes;
+std::string ToMessage(const StatusWord& word) {
+  const StatusFacts& facts = word.facts;
+  const auto cut = [](std::string text) {
+    if (text.size() > kMostText) {
+      text.resize(ValidUtf8Prefix(std::string_view(text).substr(0, kMostText)));
+    }
+    return text;
+  };
+  // JSON has no infinity.
+  const auto finite = [](double value) { return std::isfinite(value) ? value : -1.0; };
+  // What the status line shows of open findings is their number.
+  std::map<std::pair<std::string, std::string>, std::uint64_t> open;
+  for (const auto& [incident, finding] : facts.open) {
+    const std::pair key(finding.severity, cut(finding.rule));
+    if (open.size() < kMostOpen || open.contains(key)) open[key] += finding.count;
+  }
+  nlohmann::json out = {{"step", facts.step},
+                        {"rate", finite(facts.steps_per_second)},
+                        {"cpu", finite(facts.cpu_percent)},
+                        {"wait", finite(facts.wait_share)},
+                        {"overhead", finite(facts.overhead_share)},
+                        {"stretch", facts.stretch},
+                        {"shed", facts.shed},
+                        {"dropped", facts.dropped},
+                        {"open", nlohmann::json::array()},
+                        {"changes", nlohmann::json::array()},
+                        {"more", word.more_changes}};
+  // That a loss is no number is worth seeing.
+  if (facts.has_loss) out["loss"] = fmt::format("{}", facts.loss);
+  for (const auto& [key, count] : open) out["open"].push_back({key.first, key.second, count});
+  for (const FindingChange& change : word.changes) {
+    out["changes"].push_back(
+        {change.time_ns, change.step, cut(change.severity), cut(change.message), change.closed});
+  }
+  return JsonText(out);
+}
 
-  void Follow();
-};
-
-std::unique_ptr<StatusFeed> StatusFeed::Start(std::filesystem::path run, std::uint32_t attempt) {
+bool FromMessage(std::string_view message, StatusWord* word) {
+  const auto in = ParseJson(message);
+  if (!in.is_object()) return false;
   try {
-    auto state = std::make_shared<State>();
-    state->run = std::move(run);
-    state->attempt = attempt;
-    std::unique_ptr<StatusFeed> feed(new StatusFeed(state));
-    std::thread([state] {
-      try {
-        state->Follow();
-      } catch (const std::exception&) {
-        state->over = true;
-      }
-    }).detach();
-    return feed;
-  } catch (const std::exception&) {
-    return nullptr;
+    StatusFacts& facts = word->facts;
+    in.at("step").get_to(facts.step);
+    in.at("rate").get_to(facts.steps_per_second);
+    in.at("cpu").get_to(facts.cpu_percent);
+    in.at("wait").get_to(facts.wait_share);
+    in.at("overhead").get_to(facts.overhead_share);
+    in.at("stretch").get_to(facts.stretch);
+    in.at("shed").get_to(facts.shed);
+    in.at("dropped").get_to(facts.dropped);
+    facts.has_loss = in.contains("loss");
+    if (facts.has_loss) facts.loss = std::strtod(in.at("loss").get<std::string>().c_str(), nullptr);
+    facts.open.clear();
+    for (const auto& one : in.at("open")) {
+      OpenFinding finding;
+      one.at(0).get_to(finding.severity);
+      one.at(1).get_to(finding.rule);
+      one.at(2).get_to(finding.count);
+      facts.open.emplace(std::to_string(facts.open.size()), std::move(finding));
+    }
+    for (const auto& one : in.at("changes")) {
+      FindingChange& change = word->changes.emplace_back();
+      one.at(0).get_to(change.time_ns);
+      one.at(1).get_to(change.step);
+      one.at(2).get_to(change.severity);
+      one.at(3).get_to(change.message);
+      one.at(4).get_to(change.closed);
+    }
+    word->more_changes += in.at("more").get<std::uint64_t>();
+    return true;
+  } catch (const nlohmann::json::exception&) {
+    return false;
   }
 }
 
-StatusFeed::~StatusFeed() {
-  {
-    const std::scoped_lock lock(state_->mutex);
-    state_->stop = true;
-  }
-  state_->wake.notify_all();
-}
+namespace {
 
-StatusFacts StatusFeed::facts() const {
-  const std::scoped_lock lock(state_->mutex);
-  return state_->facts;
-}
-
-std::vector<FindingChange> StatusFeed::TakeChanges() {
-  const std::scoped_lock lock(state_->mutex);
-  return std::exchange(state_->changes, {});
-}
-
-bool StatusFeed::over() const { return state_->over; }
-
-void StatusFeed::State::Follow() {
+/// The process's life: it ends with its link.
+int Follow(int link, const std::filesystem::path& run, std::uint32_t attempt) {
   StatusFold fold(attempt);
   std::unique_ptr<store::RunReader> reader;
   // Findings by a cursor of their own: a watcher that is away must not hold up the rest.
   std::unique_ptr<store::Cursor> records;
   std::unique_ptr<store::Cursor> findings;
   std::vector<store::OrderedRecord> rows;
-  while (!stop) {
+  std::string said;
+  // True where nobody listens any more.
+  const auto listener_gone = [link](int patience_ms) {
+    pollfd fd{link, 0, 0};
+    return ::poll(&fd, 1, patience_ms) > 0;
+  };
+  while (!listener_gone(0)) {
     if (!reader) {
       auto opened = store::RunReader::Open(run);
       if (opened.ok()) reader = std::move(opened).value();
@@ -327,17 +365,66 @@ void StatusFeed::State::Follow() {
       if (made.ok()) findings = std::move(made).value();
     }
     for (store::Cursor* cursor : {records.get(), findings.get()}) {
-      while (cursor != nullptr && !stop) {
+      while (cursor != nullptr && !listener_gone(0)) {
         rows.clear();
         if (!cursor->Next(kMaxRowsATime, &rows).ok() || rows.empty()) break;
         for (const store::OrderedRecord& row : rows) fold.Add(row);
       }
     }
-    std::unique_lock lock(mutex);
-    facts = fold.facts();
-    for (FindingChange& change : fold.TakeChanges()) changes.push_back(std::move(change));
-    wake.wait_for(lock, kPeriod, [this] { return stop.load(); });
+    StatusWord word{fold.facts(), fold.TakeChanges(), 0};
+    if (word.changes.size() > kMostChanges) {
+      word.more_changes = word.changes.size() - kMostChanges;
+      word.changes.resize(kMostChanges);
+    }
+    // Who listens may be stopped: then this waits.
+    std::string message = ToMessage(word);
+    if (message != said) {
+      if (::send(link, message.data(), message.size(), MSG_NOSIGNAL) < 0) return 0;
+      said = std::move(message);
+    }
+    if (listener_gone(static_cast<int>(kPeriod.count()))) return 0;
   }
+  return 0;
+}
+
+}  // namespace
+
+std::unique_ptr<StatusFeed> StatusFeed::Start(std::filesystem::path run, std::uint32_t attempt) {
+  auto errand =
+      Errand::Start("telltale-status", [&](int link) { return Follow(link, run, attempt); });
+  if (!errand.ok()) return nullptr;
+  return std::unique_ptr<StatusFeed>(new StatusFeed(std::move(errand).value()));
+}
+
+void StatusFeed::Read() {
+  std::array<char, kMostMessage> bytes;
+  while (!over_) {
+    const ssize_t got = ::recv(errand_.link(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (got < 0 && errno == EAGAIN) return;
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      over_ = true;
+      errand_.Leave();
+      return;
+    }
+    StatusWord word;
+    if (!FromMessage(std::string_view(bytes.data(), static_cast<std::size_t>(got)), &word))
+      continue;
+    facts_ = std::move(word.facts);
+    more_changes_ += word.more_changes;
+    for (FindingChange& change : word.changes) {
+      if (changes_.size() < kMostChanges) {
+        changes_.push_back(std::move(change));
+      } else {
+        ++more_changes_;
+      }
+    }
+  }
+}
+
+std::vector<FindingChange> StatusFeed::TakeChanges(std::uint64_t* more) {
+  *more = std::exchange(more_changes_, 0);
+  return std::exchange(changes_, {});
 }
 
 }  // namespace telltale::run

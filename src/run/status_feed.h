@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the status line says: read from the run like any reader does, on a thread of its own, so
-// that a slow disk never holds up the supervisor.
+// What the status line says: read from the run like any reader does, by a process of its own, so
+// that a disk which is slow or does not answer never holds up the supervisor.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/saturate.h"
+#include "run/errand.h"
 #include "store/reader.h"
 
 namespace telltale::run {
@@ -22,6 +23,7 @@ struct OpenFinding {
   std::string severity;
   std::string message;
   std::int64_t last_step = -1;
+  std::uint64_t count = 1;  ///< Of findings that this one stands for.
 };
 
 /// A finding was opened, changed its severity, or was closed; or a stop of the training begins.
@@ -46,6 +48,17 @@ struct StatusFacts {
   std::uint64_t dropped = 0;   ///< Records that were dropped so far.
   std::map<std::string, OpenFinding> open;  ///< By incident.
 };
+
+/// What a feed says to who has started it.
+struct StatusWord {
+  StatusFacts facts;
+  std::vector<FindingChange> changes;  ///< The first of them...
+  std::uint64_t more_changes = 0;      ///< ...and how many there are beside.
+};
+/// As one message of bounded size: of many open findings of a rule one with their number.
+std::string ToMessage(const StatusWord& word);
+/// False where it is none.
+bool FromMessage(std::string_view message, StatusWord* word);
 
 /// Folds records into facts. Thread safety: none.
 class StatusFold {
@@ -88,23 +101,27 @@ std::string RenderChange(const FindingChange& change, bool colour);
 
 class StatusFeed {
  public:
-  /// Null where no thread is to be had.
+  /// Null where no process is to be had. REQUIRES: we are one thread.
   static std::unique_ptr<StatusFeed> Start(std::filesystem::path run, std::uint32_t attempt);
-  /// Does not wait for the thread, which may sit in a read that a busy disk holds up.
-  ~StatusFeed();
   StatusFeed(const StatusFeed&) = delete;
   StatusFeed& operator=(const StatusFeed&) = delete;
 
-  StatusFacts facts() const;
-  std::vector<FindingChange> TakeChanges();
-  /// The thread has ended for want of memory: the facts stay as they are.
-  bool over() const;
+  /// Takes what has come; waits for nothing.
+  void Read();
+  const StatusFacts& facts() const { return facts_; }
+  /// What has changed since the last call; `more`: changes that are counted and not told.
+  std::vector<FindingChange> TakeChanges(std::uint64_t* more);
+  /// The process has ended: the facts stay as they are.
+  bool over() const { return over_; }
 
  private:
-  struct State;
-  explicit StatusFeed(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  explicit StatusFeed(Errand errand) : errand_(std::move(errand)) {}
 
-  std::shared_ptr<State> state_;  ///< The thread's too, which may outlive us.
+  Errand errand_;  ///< Left behind with us: it may sit in a read that a disk holds up.
+  StatusFacts facts_;
+  std::vector<FindingChange> changes_;
+  std::uint64_t more_changes_ = 0;
+  bool over_ = false;
 };
 
 }  // namespace telltale::run

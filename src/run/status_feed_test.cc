@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "base/units.h"
 
 namespace telltale::run {
@@ -48,6 +51,42 @@ TEST(StatusFold, FoldsStepsOfThisAttempt) {
   EXPECT_NEAR(facts.steps_per_second, 10, 1e-6);
   EXPECT_NEAR(facts.wait_share, 0.4, 1e-6) << "of the last seconds only";
   EXPECT_NEAR(facts.overhead_share, 0.005, 1e-6);
+}
+
+TEST(StatusWord, ComesThroughAMessage) {
+  StatusWord word;
+  word.facts.step = 18400;
+  word.facts.steps_per_second = 12.5;
+  word.facts.has_loss = true;
+  word.facts.loss = std::numeric_limits<double>::quiet_NaN();
+  word.facts.cpu_percent = std::numeric_limits<double>::infinity();
+  word.facts.dropped = 7;
+  for (int i = 0; i < 3000; ++i) {
+    word.facts.open[std::to_string(i)] = {i % 3 == 0 ? "InputBound" : "CallbackStall", "high", "",
+                                          i};
+  }
+  word.changes = {{17, 4, "high", "Input \"cannot\" keep up", true}};
+  word.more_changes = 5;
+  const std::string message = ToMessage(word);
+  EXPECT_LT(message.size(), 4096U) << "of bounded size";
+  StatusWord got;
+  ASSERT_TRUE(FromMessage(message, &got)) << message;
+  EXPECT_EQ(got.facts.step, 18400);
+  EXPECT_TRUE(std::isnan(got.facts.loss));
+  EXPECT_EQ(got.facts.cpu_percent, -1);
+  EXPECT_EQ(got.more_changes, 5U);
+  ASSERT_EQ(got.changes.size(), 1U);
+  EXPECT_EQ(got.changes[0].message, word.changes[0].message);
+  EXPECT_TRUE(got.changes[0].closed);
+  EXPECT_EQ(RenderStatus(got.facts, 200, false), RenderStatus(
+                                                     [&] {
+                                                       word.facts.cpu_percent = -1;
+                                                       return word.facts;
+                                                     }(),
+                                                     200, false));
+  for (const std::string_view bad : {"", "{", "[]", "{}", "{\"step\":\"x\"}"}) {
+    EXPECT_FALSE(FromMessage(bad, &got)) << bad;
+  }
 }
 
 TEST(StatusFold, WhatTelltaleCostsIsOfAllStepsAndItsProcesses) {

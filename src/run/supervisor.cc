@@ -28,7 +28,9 @@
 #include "base/printable.h"
 #include "base/units.h"
 #include "channel/registration.h"
+#include "run/change_lines.h"
 #include "run/command.h"
+#include "run/errand.h"
 #include "run/plain_lines.h"
 #include "run/process.h"
 #include "run/registry.h"
@@ -38,10 +40,13 @@
 namespace telltale::run {
 namespace {
 
-constexpr std::int64_t kDrawPeriodNs = 500 * kMs;      ///< At most two redraws a second.
-constexpr std::int64_t kEndPatienceNs = 30 * kSecond;  ///< For the agent after the end.
-/// For the watcher after the agent, which it takes for dead 10 s after its last record.
+constexpr std::int64_t kDrawPeriodNs = 500 * kMs;  ///< At most two redraws a second.
+/// For the agent after the end, where the store answers.
+constexpr std::int64_t kEndPatienceNs = 30 * kSecond;
+/// For the watcher after the agent, which it takes for dead 10 s after its last record; likewise.
 constexpr std::int64_t kLastPatienceNs = 15 * kSecond;
+/// Of the budget of the end, for our own.
+constexpr std::int64_t kReserveNs = 2 * kSecond;
 constexpr std::int64_t kEndSilenceNs = 2 * kSecond;     ///< Then we say what we wait for.
 constexpr std::int64_t kAgentSilenceNs = 15 * kSecond;  ///< A hung agent is killed and replaced.
 constexpr std::int64_t kServerEndNs = 100 * kMs;        ///< For a server that nobody looks at.
@@ -66,11 +71,12 @@ int YamaScope() {
 /// One of our own processes: its life, and when to start it again.
 struct Helper {
   const char* name;
-  Child child;
-  RestartPolicy policy;
+  Child child{};
+  RestartPolicy policy{};
   std::int64_t start_at_ns = kForever;  ///< When due.
   bool given_up = false;
-  bool done = false;  ///< Has ended as it should.
+  bool done = false;    ///< Has ended as it should.
+  bool killed = false;  ///< By us, since it hung.
   bool alive() const { return child.pid > 0; }
 };
 
@@ -88,7 +94,7 @@ class Supervisor {
  private:
   /// Starts agent, watcher and training; errno where the training could not be executed, else 0.
   Result<int> Start();
-  bool Accompany(int exec_errno);
+  void Accompany(int exec_errno);
   void AwaitTraining(const char* why);
   Status BlockSignals();
   void RaiseFileLimit();
@@ -113,14 +119,16 @@ class Supervisor {
   void Reap(std::int64_t now);
   void CheckAgentHang(std::int64_t now);
   void Draw(std::int64_t now);
+  void PrintChanges(std::int64_t now, bool last);
   void DropFeed(std::string_view why);
   void Note(const Status& status);
   void Warn(std::string_view line) {
     terminal_.Print(fmt::format("telltale: {}", Printable(line)));
   }
-  /// Waits until `done` or the deadline; says for what, and what is not there without it.
-  template <class Done>
-  bool Await(std::string_view what, std::string_view without, std::int64_t deadline_ns, Done done);
+  /// Waits until `done` or the deadline, which what happens meanwhile may move; says for what, and
+  /// notes it where it was not waited for.
+  template <class Deadline, class Done>
+  void Await(std::string_view what, Deadline deadline_ns, Done done);
 
   const SupervisorOptions& options_;
   RunDirectory& run_;
@@ -128,16 +136,17 @@ class Supervisor {
   Terminal terminal_;
   std::unique_ptr<StatusFeed> feed_;
   PlainLines plain_lines_{Now()};
+  ChangeLines change_lines_{Now(), run_.path().string()};
 
   rlimit old_files_{};
   UniqueFd signals_;
 
   Child training_;
   std::optional<ProcessExit> training_exit_;
-  Helper agent_{"agent", {}, {}, kForever, false, false};
-  Helper watcher_{"watch", {}, {}, kForever, false, false};
-  Helper server_{"serve", {}, {}, kForever, false, false};
-  Helper stacks_{"stacks", {}, {}, kForever, false, false};
+  Helper agent_{.name = "agent"};
+  Helper watcher_{.name = "watch"};
+  Helper server_{.name = "serve"};
+  Helper stacks_{.name = "stacks"};
   UniqueFd page_link_;  ///< From the server: one line, the link and whether the token is kept.
   std::string page_line_;
   std::string page_port_ = "0";
@@ -150,7 +159,8 @@ class Supervisor {
   std::string told_undo_;
   bool ending_ = false;  ///< The training has ended...
   std::int64_t ending_since_ns_ = 0;
-  bool skip_end_ = false;  ///< The user does not want to wait for agent and watcher.
+  bool skip_end_ = false;          ///< The user does not want to wait for agent and watcher.
+  std::vector<std::string> left_;  ///< Outcome::left.
   bool disk_full_ = false;
   std::int64_t next_draw_ns_ = 0;
 };
@@ -249,7 +259,7 @@ void Supervisor::StartAgent() {
     command.insert(command.end(), {"--gap-from", std::to_string(agent_died_ns_)});
   }
   auto child = SpawnHelper(command, run_.path() / "logs" / "agent.log", theirs.get());
-  if (!child.ok() || child->exec_errno != 0) {
+  if (!child.ok()) {
     HelperDied(&agent_, now);
     return;
   }
@@ -269,7 +279,7 @@ void Supervisor::StartWatcher() {
                                       "--supervisor", std::to_string(::getpid())};
   if (!options_.otlp.empty()) command.insert(command.end(), {"--otlp", options_.otlp});
   auto child = SpawnHelper(command, run_.path() / "logs" / "watch.log", -1);
-  if (!child.ok() || child->exec_errno != 0) {
+  if (!child.ok()) {
     HelperDied(&watcher_, now);
     return;
   }
@@ -293,7 +303,7 @@ void Supervisor::StartServer() {
       SpawnHelper({options_.program, "serve", "--link-fd", std::to_string(kInheritedFd), "--port",
                    page_port_, "--parent", std::to_string(::getpid()), run_.path().string()},
                   run_.path() / "logs" / "serve.log", theirs.get());
-  if (!child.ok() || child->exec_errno != 0) {
+  if (!child.ok()) {
     HelperDied(&server_, now);
     return;
   }
@@ -307,7 +317,7 @@ void Supervisor::StartStacks() {
   std::vector<std::string> command = {options_.program, "stacks", run_.path().string()};
   command.insert(command.end(), options_.stacks.begin(), options_.stacks.end());
   auto child = SpawnHelper(command, run_.path() / "logs" / "stacks.log", -1);
-  if (!child.ok() || child->exec_errno != 0) {
+  if (!child.ok()) {
     HelperDied(&stacks_, now);
     return;
   }
@@ -357,7 +367,7 @@ void Supervisor::GiveUp() {
   for (Helper* helper : {&agent_, &watcher_, &server_, &stacks_}) {
     if (!helper->alive()) continue;
     ::kill(helper->child.pid, SIGKILL);  // Our child and not reaped: the pid is its own.
-    ::waitpid(helper->child.pid, nullptr, 0);
+    ReapWithin(helper->child.pid, kReserveNs);
     helper->child = {};
   }
   ::setrlimit(RLIMIT_NOFILE, &old_files_);
@@ -431,6 +441,7 @@ void Supervisor::TellAgent() {
 
 void Supervisor::HelperDied(Helper* helper, std::int64_t now, bool hopeless) {
   helper->child = {};
+  helper->killed = false;
   const auto again = hopeless ? std::nullopt : helper->policy.Died(now);
   if (again) {
     helper->start_at_ns = *again;
@@ -547,8 +558,10 @@ void Supervisor::Reap(std::int64_t now) {
       const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
       const bool hopeless =
           code == static_cast<int>(Code::kUsage) || code == static_cast<int>(Code::kVersion) ||
-          // It has tried for as long as is sensible: the disk does not take the last words.
-          (ending_ && code == static_cast<int>(Code::kIo));
+          // It has tried for as long as is sensible: the disk does not take the last words, or the
+          // run is not there any more.
+          (ending_ &&
+           (code == static_cast<int>(Code::kIo) || code == static_cast<int>(Code::kUnusable)));
       HelperDied(helper, now, hopeless);
     }
     if (helper == &agent_) {
@@ -562,29 +575,40 @@ void Supervisor::Reap(std::int64_t now) {
 void Supervisor::CheckAgentHang(std::int64_t now) {
   // Sealing the last journal may take its time, and the agent is silent then.
   const std::int64_t limit = told_end_ ? kEndPatienceNs : kAgentSilenceNs;
-  if (!agent_.alive() || now - agent_heard_ns_ < limit) return;
-  Warn(fmt::format("the agent has said nothing for {} s: it is started again", limit / kSecond));
-  ::kill(agent_.child.pid, SIGKILL);  // Our child and not reaped: the pid is its own.
-  agent_heard_ns_ = now;
+  if (!agent_.alive() || agent_.killed || now - agent_heard_ns_ < limit) return;
+  Warn(fmt::format(
+      "the agent has said nothing for {} s: it is started again as soon as it has ended",
+      limit / kSecond));
+  // Our child and not reaped: the pid is its own. One that waits for a disk ends when that answers.
+  ::kill(agent_.child.pid, SIGKILL);
+  agent_.killed = true;
 }
 
 void Supervisor::Draw(std::int64_t now) {
   if (!feed_ || now < next_draw_ns_) return;
-  if (feed_->over()) return DropFeed("out of memory");
+  feed_->Read();
+  if (feed_->over()) return DropFeed("the process that reads it has ended");
   next_draw_ns_ = now + kDrawPeriodNs;
-  const std::vector<FindingChange> changes = feed_->TakeChanges();
   if (terminal_.has_row()) {
+    std::uint64_t more = 0;
+    static_cast<void>(feed_->TakeChanges(&more));
     terminal_.DrawRow(RenderStatus(feed_->facts(), terminal_.columns(), terminal_.colour()));
     return;
   }
-  for (const FindingChange& change : changes) {
-    terminal_.Print(RenderChange(change, terminal_.colour()));
-  }
+  PrintChanges(now, false);
   // A terminal that may come to have the row is not filled with lines.
   if (terminal_.uses_row()) return;
   const std::string line =
       plain_lines_.Due(now, Clock::System().RealtimeNs(), feed_->facts(), terminal_.colour());
   if (!line.empty()) terminal_.Print(line);
+}
+
+void Supervisor::PrintChanges(std::int64_t now, bool last) {
+  std::uint64_t more = 0;
+  const std::vector<FindingChange> changes = feed_->TakeChanges(&more);
+  for (const std::string& line : change_lines_.Due(now, changes, more, terminal_.colour(), last)) {
+    terminal_.Print(line);
+  }
 }
 
 void Supervisor::DropFeed(std::string_view why) {
@@ -612,6 +636,7 @@ void Supervisor::Turn(std::int64_t deadline_ns) {
     }
   }
   if (page_link_) fds.push_back({page_link_.get(), POLLIN, 0});
+  if (run_.fd() >= 0) fds.push_back({run_.fd(), POLLIN, 0});
   for (const Helper* helper : {&agent_, &watcher_, &server_, &stacks_}) {
     if (helper->alive()) fds.push_back({helper->child.pidfd.get(), POLLIN, 0});
   }
@@ -635,27 +660,26 @@ void Supervisor::Turn(std::int64_t deadline_ns) {
   Draw(now);
 }
 
-template <class Done>
-bool Supervisor::Await(std::string_view what, std::string_view without, std::int64_t deadline_ns,
-                       Done done) {
+template <class Deadline, class Done>
+void Supervisor::Await(std::string_view what, Deadline deadline_ns, Done done) {
   bool said = false;
   while (!done()) {
-    if (skip_end_ || Now() > deadline_ns) {
-      Warn(fmt::format("not waiting for {}: {}", what, without));
-      return false;
+    if (skip_end_ || Now() > deadline_ns()) {
+      left_.emplace_back(what);
+      return;
     }
     if (Now() - ending_since_ns_ > kEndSilenceNs && !std::exchange(said, true) && !options_.quiet) {
       Warn(fmt::format("waiting for {} (Ctrl-C: do not wait)", what));
     }
     Turn(Now() + 100 * kMs);
   }
-  return true;
 }
 
 Result<int> Supervisor::Start() {
   RaiseFileLimit();
   terminal_.TakeRow();
   TELLTALE_RETURN_IF_ERROR(BlockSignals());
+  TELLTALE_RETURN_IF_ERROR(run_.StartWriter());
   StartAgent();
   StartWatcher();
   auto started = SpawnTraining(ThroughBoot(options_.command, options_.python_dir / "boot/boot.py"),
@@ -682,17 +706,26 @@ Result<Outcome> Supervisor::Run() {
   if (*exec_errno != 0) training_exit_ = ProcessExit{*exec_errno == ENOENT ? 127 : 126, {}};
   // From here on the training's end is ours, whatever becomes of the recording.
   try {
-    outcome.complete = Accompany(*exec_errno);
+    Accompany(*exec_errno);
+    outcome.store_answers = run_.Taken() && !disk_full_;
   } catch (const std::exception& error) {
     AwaitTraining(error.what());
-    outcome.complete = false;
+    outcome.store_answers = false;
   }
+  outcome.left = std::move(left_);
+  outcome.skipped = skip_end_;
+  outcome.ended_ns = ending_since_ns_;
   outcome.exit = *training_exit_;
+  try {
+    run_.Release();
+  } catch (const std::exception&) {
+    // No memory for what became of the last write.
+  }
   return outcome;
 }
 
-/// While the training runs, and until all is written. False where that was not waited for.
-bool Supervisor::Accompany(int exec_errno) {
+/// While the training runs, and until all is written or not waited for any more.
+void Supervisor::Accompany(int exec_errno) {
   if (exec_errno != 0) {
     Warn(fmt::format("cannot start '{}': {}", options_.command[0], std::strerror(exec_errno)));
   } else {
@@ -701,10 +734,9 @@ bool Supervisor::Accompany(int exec_errno) {
   }
   if (options_.serve && !options_.quiet && !training_exit_) StartServer();
   if (!options_.stacks.empty() && !training_exit_) StartStacks();
-  // After the first forks, which need none slowed by its thread.
   if (!options_.quiet) {
     feed_ = StatusFeed::Start(run_.path(), run_.attempt());
-    if (!feed_) DropFeed("no thread is to be had");
+    if (!feed_) DropFeed("no process is to be had");
   }
   while (!training_exit_) Turn(kForever);
 
@@ -712,28 +744,30 @@ bool Supervisor::Accompany(int exec_errno) {
   ending_since_ns_ = Now();
   run_.Ended(*training_exit_);
   terminal_.GiveRow();
-  constexpr std::string_view kByItself = "it goes on by itself, the report may lack its end";
+  // Where the store answers nobody is cut short who is at work; where it does not, all that follows
+  // has one budget.
+  const auto until = [this](std::int64_t ns) {
+    return run_.Taken() && !disk_full_ ? ns : ending_since_ns_ + kEndBudgetNs - kReserveNs;
+  };
   const std::int64_t deadline = ending_since_ns_ + kEndPatienceNs;
-  bool complete = Await("the agent to write its last records", kByItself, deadline,
-                        [this] { return agent_.done || agent_.given_up; });
+  Await(
+      "the agent's last records", [&] { return until(deadline); },
+      [this] { return agent_.done || agent_.given_up; });
   run_.Finished();
   // However long the agent took.
-  const std::int64_t last_deadline = std::max(deadline, Now() + kLastPatienceNs);
-  complete = Await("the watcher's last findings", kByItself, last_deadline,
-                   [this] { return watcher_.done || watcher_.given_up; }) &&
-             complete;
+  const std::int64_t last = std::max(deadline, Now() + kLastPatienceNs);
+  const auto last_deadline = [&] { return until(last); };
+  Await("the watcher's last findings", last_deadline,
+        [this] { return watcher_.done || watcher_.given_up; });
   // Else its last piece is lost where all that is left of a container dies with us.
-  Await("the last stacks", kByItself, last_deadline,
+  Await("the last stacks", last_deadline,
         [this] { return !stacks_.alive() && stacks_.start_at_ns == kForever; });
   EndServer();
-  complete = Await("the disk to take run.json", "how the training ended is in the agent's records",
-                   last_deadline, [this] { return run_.Settled(); }) &&
-             complete;
+  Await("run.json", last_deadline, [this] { return run_.Settled(); });
   Note(run_.Written());
-  for (const FindingChange& change : feed_ ? feed_->TakeChanges() : std::vector<FindingChange>{}) {
-    if (::isatty(STDERR_FILENO) == 0) terminal_.Print(RenderChange(change, false));
-  }
-  return complete;
+  if (!feed_) return;
+  feed_->Read();
+  if (::isatty(STDERR_FILENO) == 0) PrintChanges(Now(), true);
 }
 
 /// Something of ours has failed that must not, no memory is left: nothing is done any more but what
@@ -786,9 +820,15 @@ void Supervisor::AwaitTraining(const char* why) {
   };
   constexpr int kBlindPeriodMs = static_cast<int>(kBlindPeriodNs / kMs);
   while (!training_exit_) turn(training_.pidfd ? -1 : kBlindPeriodMs);
+  ending_since_ns_ = Now();
   attempt([&] { run_.Ended(*training_exit_); });
   const std::int64_t deadline = Now() + kLastPatienceNs;
-  while (!run_.Settled() && !skip_end_ && Now() < deadline) turn(kBlindPeriodMs);
+  const auto settled = [&] {
+    bool known = true;  // Where there is no memory to ask for it.
+    attempt([&] { known = run_.Settled(); });
+    return known;
+  };
+  while (!settled() && !skip_end_ && Now() < deadline) turn(kBlindPeriodMs);
 }
 
 void Supervisor::Note(const Status& status) {

@@ -2,6 +2,7 @@
 // The supervisor: starts agent, watcher and training, holds every producer's descriptors, starts
 // again what is ours, and never touches the training.
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -34,14 +35,24 @@ struct SupervisorOptions {
 };
 
 struct Outcome {
-  ProcessExit exit;      ///< Of the training.
-  bool complete = true;  ///< Agent and watcher have said their last word.
+  ProcessExit exit;           ///< Of the training.
+  std::int64_t ended_ns = 0;  ///< CLOCK_MONOTONIC when it ended.
+  /// What was not waited for, as a person calls it; empty: all is in the store.
+  std::vector<std::string> left;
+  bool skipped = false;       ///< Since the user did not want to wait: nor for anything else.
+  bool store_answers = true;  ///< The store took what it was given last.
 };
+
+/// All that follows the training's end takes at most this time where the store does not answer, or
+/// refuses.
+inline constexpr std::int64_t kEndBudgetNs = 30'000'000'000;
 
 /// Runs one attempt to its end. A Status (kIo, kLimit) only where the training could not be started
 /// for a reason of ours; then nothing runs. Exit codes 126 and 127 of a command that cannot be
 /// executed are an Outcome. Once the training runs no exception leaves it: where ours fails, its
-/// end is waited for all the same. Must be called before the process has other threads. The signals
+/// end is waited for all the same. It touches nothing in the run directory: what does is done by
+/// helpers and by errands, which it can leave behind. Must be called before the process has other
+/// threads, and starts none. The signals
 /// that it reads (INT, TERM, HUP, QUIT and others) stay blocked, and SIGPIPE: what is said after
 /// the training's end must not end us otherwise than the training ended.
 Result<Outcome> Supervise(const SupervisorOptions& options, RunDirectory* run, Registry registry);

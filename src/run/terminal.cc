@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 
@@ -25,7 +24,7 @@ bool CapableTerminal() {
 
 }  // namespace
 
-Terminal::Terminal(int fd, bool status_row) : fd_(fd) {
+Terminal::Terminal(int fd, bool status_row) : fd_(fd), out_(fd) {
   const bool terminal = ::isatty(fd) == 1;
   wanted_ = status_row && terminal && CapableTerminal();
   const char* no_colour = ::getenv("NO_COLOR");
@@ -37,16 +36,6 @@ Terminal::~Terminal() { GiveRow(); }
 bool Terminal::Foreground() const {
   const pid_t group = ::tcgetpgrp(fd_);
   return group < 0 || group == ::getpgrp();
-}
-
-void Terminal::Write(std::string_view bytes) const {
-  // One write: the kernel does not let the training's output in between.
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
-    bytes.remove_prefix(static_cast<std::size_t>(n));
-  }
 }
 
 void Terminal::TakeRow() {

@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "run/errand.h"
+
 namespace telltale::run {
 
 class Terminal {
@@ -51,9 +53,10 @@ class Terminal {
   static constexpr std::size_t kUndoBytes = 64;
   std::size_t Undo(std::array<char, kUndoBytes>* text) const;
   bool Foreground() const;
-  void Write(std::string_view bytes) const;
+  void Write(std::string_view bytes) { out_.Write(bytes); }
 
   int fd_;
+  StreamWriter out_;
   bool wanted_;
   bool colour_ = false;
   int rows_ = 0;  ///< Of the terminal while the row is taken, else 0.

@@ -17,6 +17,7 @@
 #include "server/isolated.h"
 #include "server/json_text.h"
 #include "server/overview.h"
+#include "store/recording_end.h"
 
 namespace telltale::server {
 namespace {
@@ -76,7 +77,8 @@ std::int64_t LiveRun::now_ns() const {
   const std::int64_t begin = begin_ns_;
   if (begin == 0) return 0;
   const std::int64_t end = ended_at_ns_;
-  return std::max<std::int64_t>(0, (end != 0 ? end : Clock::System().RealtimeNs()) - begin);
+  return std::max<std::int64_t>(
+      0, (end != 0 ? end : Clock::System().MonotonicNs() + to_run_ns_) - begin);
 }
 
 void LiveRun::LimitPoints(std::size_t points) {
@@ -104,6 +106,7 @@ Status LiveRun::Open() {
     }
   }
   begin_ns_ = view_.begin_ns;
+  to_run_ns_ = store::RunClockNow(path_) - Clock::System().MonotonicNs();
   // What the watcher decided about late writers, before the first record is ordered.
   ReadWatch();
   if (data.replay.ended && !watched_->log().CameToItsEnd(info)) {
@@ -159,6 +162,7 @@ void LiveRun::ReadState(std::int64_t now) {
     return;
   }
   const bool same = state.state == data.replay.state.state &&
+                    state.unrecorded == data.replay.state.unrecorded &&
                     reader_->info().attempts.size() == data.replay.info.attempts.size();
   if (same && data.replay.ended) return;
   const std::scoped_lock lock(mutex_);
@@ -186,21 +190,25 @@ void LiveRun::ReadWatch() {
 void LiveRun::TakeFindings() {
   std::vector<rules::Finding> findings;
   std::vector<rules::RuleState> states;
+  std::size_t left_out = 0;
   if (judged_) {
     findings = judged_->findings;
+    left_out = judged_->findings_left_out;
     states = judged_->rules;
   } else if (engine_) {
-    findings = rules::Ranked(engine_->engine.findings());
+    findings = rules::Ranked(engine_->engine.findings(), &left_out);
     states = engine_->engine.rule_states();
   } else {
-    findings = watched_->findings();
+    findings = watched_->findings(&left_out);
     states = watched_->rules();
   }
   const std::scoped_lock lock(mutex_);
   view_.data.replay.findings = std::move(findings);
+  view_.data.replay.findings_left_out = left_out;
   view_.data.replay.rules = std::move(states);
   view_.data.replay.actions = watched_->actions();
   view_.data.replay.watch_cpu_ns = watched_->cpu_ns();
+  view_.data.replay.seen_end_ns = watched_->log().seen_end_ns();
   changed_ = true;
 }
 
@@ -261,7 +269,7 @@ bool LiveRun::Decide(std::chrono::steady_clock::time_point deadline) {
   if (engine_) {
     engine_->engine.End();
     judged_.emplace();
-    judged_->findings = rules::Ranked(engine_->engine.findings());
+    judged_->findings = rules::Ranked(engine_->engine.findings(), &judged_->findings_left_out);
     judged_->rules = engine_->engine.rule_states();
     return decide();
   }

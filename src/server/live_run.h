@@ -111,6 +111,7 @@ class LiveRun {
   mutable std::atomic<std::chrono::steady_clock::time_point> answered_{};
   std::atomic<std::int64_t> watermark_ns_{0};
   std::atomic<std::int64_t> begin_ns_{0};
+  std::atomic<std::int64_t> to_run_ns_{0};    ///< From CLOCK_MONOTONIC to the run's clock.
   std::atomic<std::int64_t> ended_at_ns_{0};  ///< Run clock; 0 while it runs.
 
   std::atomic<std::uint64_t> report_asked_{0};

@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/run_files.h"
 #include "report/text.h"
 #include "server/isolated.h"
 #include "store/folder.h"
+#include "store/recording_end.h"
 
 namespace telltale::server {
 namespace {
@@ -28,9 +28,9 @@ constexpr std::uint32_t kTables = store::MaskOf(TableId::kSteps) | store::MaskOf
 
 std::string Text(const Json& json) { return JsonText(json); }
 
-/// `facts` null: the records are not read yet.
+/// `facts` null: the records are not read yet. `now_ns`: of a run that goes on, by its clock.
 std::string Text(const std::string& id, const store::RunInfo& info, const store::RunState& state,
-                 const CardFacts* facts) {
+                 const CardFacts* facts, std::int64_t now_ns = 0) {
   Json out = {{"id", id},
               {"name", info.name.empty() ? id : info.name},
               {"state", state.state},
@@ -50,7 +50,7 @@ std::string Text(const std::string& id, const store::RunInfo& info, const store:
     return Text(out);
   }
   std::int64_t end = info.attempts.empty() ? 0 : info.attempts.back().end_ns;
-  if (end == 0 && state.state == "running") end = Clock::System().RealtimeNs();
+  if (end == 0 && state.state == "running") end = now_ns;
   if (end > info.created_ns) out["duration_ns"] = end - info.created_ns;
   return Text(out);
 }
@@ -67,7 +67,7 @@ CardFacts FactsOf(const report::RunData& data) {
   facts.steps = data.summary.train_steps();
   facts.duration_ns = static_cast<std::int64_t>(data.elapsed_seconds() * 1e9);
   facts.verdict = report::Verdict(data);
-  facts.damaged = data.replay.salvage.any();
+  facts.damaged = data.replay.salvage.any() || data.replay.state.unrecorded;
   for (const rules::Finding& f : data.replay.findings) {
     ++facts.findings[std::string(rules::Name(f.incident.severity))];
   }
@@ -112,7 +112,7 @@ std::string CardJson(const std::string& id, const report::RunData& data) {
 Result<report::RunData> ReadCard(const fs::path& run) {
   TELLTALE_ASSIGN_OR_RETURN(const auto reader, store::RunReader::Open(run));
   // What the watcher has not judged yet is judged here.
-  if (reader->state().state == "running") return report::Load(run, Clock::System().RealtimeNs());
+  if (reader->state().state == "running") return report::Load(run, store::RunClockNow(run));
   std::optional<report::RunData> data;
   RunCard card(reader->info().id, run, [&](const report::RunData& whole) { data = whole; });
   card.Look();
@@ -171,7 +171,8 @@ void RunCard::LookAtFiles() {
   whole_ = begun_ = false;
   over_ = over;
   // What was known before stands until more is.
-  json_ = Text(id_, info_, state_, facts_ ? &*facts_ : nullptr);
+  json_ = Text(id_, info_, state_, facts_ ? &*facts_ : nullptr,
+               over || facts_ ? 0 : store::RunClockNow(path_));
 }
 
 void RunCard::Begin() {
@@ -280,9 +281,10 @@ void RunCard::Finish() {
   if (r.replayer) {
     r.data.replay = r.replayer->Take();
   } else {
-    r.data.replay.findings = r.watched.findings();
+    r.data.replay.findings = r.watched.findings(&r.data.replay.findings_left_out);
     r.data.replay.rules = r.watched.rules();
     r.data.replay.salvage = r.salvage;
+    r.data.replay.seen_end_ns = r.watched.log().seen_end_ns();
   }
   facts_ = FactsOf(r.data);
   if (seen_) seen_(r.data);

@@ -38,6 +38,7 @@ class Recovery {
  private:
   Status ReadJournal(std::uint64_t number) {
     Raise(number + 1, &out_.next_number);
+    out_.ended = false;
     RecoveredJournal& journal = out_.journals.emplace_back(RecoveredJournal{.number = number});
     auto file = JournalFile::Open(folder_ / JournalFileName(number));
     if (!file.ok()) return file.status();
@@ -61,6 +62,7 @@ class Recovery {
       TakeSeqs(chunk.header->next_seq);
     }
     if (chunk.end) {
+      out_.ended = true;
       out_.watermark_ns = std::max(out_.watermark_ns, chunk.end->watermark_ns);
       TakeSeqs(chunk.end->next_seq);
     }

@@ -35,6 +35,7 @@ struct RecoveredFolder {
   std::uint64_t next_number = 1;
   std::vector<RecoveredJournal> journals;
   std::uint64_t torn_tails = 0;
+  bool ended = true;  ///< The newest journal, where there is one, ends with an end record.
 };
 
 /// Reads all journals and the names of the segments. Code::kVersion: a later format wrote here.

@@ -80,12 +80,6 @@ RunInfo FromJson(const json& in) {
   return info;
 }
 
-/// True where the pids of the run mean the same processes to us.
-bool CanAskProcesses(const RunInfo& info) {
-  const std::string own = PidNamespace();
-  return info.boot_id == BootId() && !own.empty() && info.pid_namespace == own;
-}
-
 /// True where the supervisor or an agent has written a moment ago. A watcher's folder says nothing:
 /// a watcher can be started by hand, here, on a run that is long over.
 bool Moves(const std::filesystem::path& run) {
@@ -118,6 +112,11 @@ bool Possible(const RunInfo& info) {
 }
 
 }  // namespace
+
+bool CanAskProcesses(const RunInfo& info) {
+  const std::string own = PidNamespace();
+  return info.boot_id == BootId() && !own.empty() && info.pid_namespace == own;
+}
 
 Result<RunInfo> ReadRunInfo(const std::filesystem::path& run) {
   const std::filesystem::path path = run / "run.json";

@@ -61,6 +61,13 @@ Status WriteRunInfo(const std::filesystem::path& run, const RunInfo& info);
 /// second.
 inline constexpr std::int64_t kMovingNs = 30'000'000'000;
 
+/// The agent ended without its last word, and nobody followed it.
+struct Unrecorded {
+  std::string writer;         ///< Its folder; empty: no agent wrote anything.
+  std::int64_t since_ns = 0;  ///< Run clock.
+  friend bool operator==(const Unrecorded&, const Unrecorded&) = default;
+};
+
 /// State as the design names it: running, finished, failed, killed, lost. A run whose supervisor is
 /// gone without an end is running while its training lives, and lost after (unless the agent saw
 /// the exit). From another machine, boot or container, where its processes cannot be asked, it is
@@ -69,7 +76,11 @@ struct RunState {
   std::string state;
   std::optional<int> exit_code;
   std::optional<int> signal;
+  /// What follows on it is not known (store/recording_end.h); RunReader::state tells it.
+  std::optional<Unrecorded> unrecorded{};
 };
+/// True where the pids of the run mean the same processes to us.
+bool CanAskProcesses(const RunInfo& info);
 RunState DeriveRunState(const RunInfo& info, const std::filesystem::path& run);
 
 }  // namespace telltale::store

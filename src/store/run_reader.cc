@@ -9,6 +9,7 @@
 #include "store/folder.h"
 #include "store/follower.h"
 #include "store/reader.h"
+#include "store/recording_end.h"
 #include "store/scan_writers.h"
 
 namespace telltale::store {
@@ -34,6 +35,7 @@ class RunReaderImpl final : public RunReader {
     if (Result<RunInfo> info = ReadRunInfo(run_); info.ok()) info_ = std::move(info).value();
     RunState state = DeriveRunState(info_, run_);
     if (state.state == "lost") AskTheAgent(&state);
+    state.unrecorded = end_.Find(run_, info_, state.state == "running");
     return state;
   }
 
@@ -86,6 +88,7 @@ class RunReaderImpl final : public RunReader {
 
   const std::filesystem::path run_;
   RunInfo info_;
+  RecordingEnd end_;
 };
 
 }  // namespace

@@ -16,6 +16,16 @@ namespace {
 constexpr std::int64_t kBegin = std::numeric_limits<std::int64_t>::min();
 }  // namespace
 
+void SeenEnd::Take(const format::EventRow& row) {
+  if (row.kind != "recording.lost" || row.attempt < attempt) return;
+  const auto data = ParseJson(row.data);
+  if (!data.is_object()) return;
+  const auto ended = data.find("ended_ns");
+  if (ended == data.end() || !ended->is_number_integer()) return;
+  attempt = row.attempt;
+  ns = ended->get<std::int64_t>();
+}
+
 bool WatchLog::Advance(bool final, const Visitor& visit) {
   for (const std::string& name : ListWriters(run_)) {
     if (!name.starts_with("watch") || folders_.contains(name)) continue;
@@ -42,6 +52,7 @@ bool WatchLog::Advance(bool final, const Visitor& visit) {
 
 void WatchLog::OnEvent(const format::EventRow& row) {
   attempt_ = std::max(attempt_, row.attempt);
+  seen_end_.Take(row);
   if (row.kind == "order.readmitted") {
     auto admission = AdmissionFromJson(row.data);
     if (!admission.ok()) return;

@@ -19,6 +19,14 @@
 
 namespace telltale::store {
 
+/// When a watcher saw the end of an attempt that nobody recorded; 0: it saw none.
+struct SeenEnd {
+  std::uint32_t attempt = 0;
+  std::int64_t ns = 0;  ///< Run clock.
+  /// Takes the word of an event.
+  void Take(const format::EventRow& row);
+};
+
 class WatchLog {
  public:
   /// Rows of events and ledger are always read, those of the tables in `table_mask` too.
@@ -46,6 +54,8 @@ class WatchLog {
   bool CameToItsEnd(const RunInfo& info) const;
   /// When it wrote last, on the run clock.
   std::int64_t watermark_ns() const;
+  /// When it saw the newest attempt's end, where nobody recorded that; else 0. On the run clock.
+  std::int64_t seen_end_ns() const { return seen_end_.attempt >= attempt_ ? seen_end_.ns : 0; }
 
  private:
   void OnEvent(const format::EventRow& row);
@@ -57,6 +67,7 @@ class WatchLog {
   std::vector<Admission> admissions_;
   std::map<std::string, std::int64_t> gave_up_;  ///< Frontier at which, by writer.
   std::uint32_t attempt_ = 0;                    ///< The newest that a row names.
+  SeenEnd seen_end_;
 };
 
 }  // namespace telltale::store

@@ -68,6 +68,7 @@ class WriterImpl final : public Writer {
   void Sync() override;
   bool Synced() const override;
   std::vector<format::RingPosition> RecoveredPositions() const override { return recovered_; }
+  std::optional<std::int64_t> unended_since_ns() const override { return unended_since_ns_; }
   std::int64_t monotonic_to_run_ns() const override { return monotonic_to_run_ns_; }
   WriterCounters counters() const override { return counters_; }
   bool disk_full() const override { return disk_full_; }
@@ -99,6 +100,7 @@ class WriterImpl final : public Writer {
   std::vector<format::RingPosition> recovered_;
   std::vector<SealedRecord> sealed_;
   std::int64_t monotonic_to_run_ns_ = 0;
+  std::optional<std::int64_t> unended_since_ns_;
   WriterCounters counters_;
 
   std::unique_ptr<JournalWriter> journal_;
@@ -135,6 +137,7 @@ Status WriterImpl::Recover() {
   sealed_ = std::move(found.sealed);
   next_number_ = found.next_number;
   counters_.salvaged_tails = found.torn_tails;
+  if (!found.ended) unended_since_ns_ = found.watermark_ns;
   monotonic_to_run_ns_ = found.monotonic_to_run_ns.value_or(options_.clock->RealtimeNs() - Now());
   for (const auto& [key, position] : positions_) {
     recovered_.push_back({key.first, key.second, position});

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,8 @@ class Writer {
   /// Positions found in the folder's journals at Open, newest per ring, without those of producers
   /// that a batch released (format::kReleasedRing).
   virtual std::vector<format::RingPosition> RecoveredPositions() const = 0;
+  /// Where who wrote here before ended without its end record: the watermark of its last batch.
+  virtual std::optional<std::int64_t> unended_since_ns() const = 0;
   /// Offset to add to CLOCK_MONOTONIC to get the run's clock.
   virtual std::int64_t monotonic_to_run_ns() const = 0;
   virtual WriterCounters counters() const = 0;

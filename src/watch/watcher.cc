@@ -186,8 +186,10 @@ void Watcher::WatchWriters() {
 bool Watcher::Over() {
   // After the training's end the supervisor waits for the agent's last records, replaces an agent
   // that hangs, and says when it waits no longer: what comes until then belongs to the end.
-  if (reader_->state().state == "running") {
+  const store::RunState state = reader_->state();
+  if (state.state == "running") {
     over_since_ns_ = 0;
+    if (state.unrecorded) NoteLoss(false);
     return false;
   }
   if (cursor_->AtEnd()) return true;
@@ -202,6 +204,21 @@ bool Watcher::Over() {
 }
 
 /// Which findings only the end of the run, or of their process, has closed: their rows do not tell.
+void Watcher::NoteLoss(bool over) {
+  if (std::exchange(over ? loss_ended_ : lost_, true)) return;
+  lost_ = true;
+  const auto lost = reader_->state().unrecorded;
+  if (!lost) return;
+  nlohmann::ordered_json data = {{"writer", lost->writer}, {"since_ns", lost->since_ns}};
+  if (over) data["ended_ns"] = over_since_ns_ + writer_->monotonic_to_run_ns();
+  events_.push_back(
+      {"recording.lost", "run",
+       over ? "The run is over and was not recorded to its end"
+            : "The training goes on and is not recorded: supervisor and agent have gone",
+       JsonText(data), "high"});
+  last_ledger_ns_ = 0;  // It says so too.
+}
+
 void Watcher::NoteEnd() {
   nlohmann::ordered_json incidents = nlohmann::ordered_json::array();
   for (const rules::Finding& finding : rules_.engine.findings()) {
@@ -324,6 +341,11 @@ Status Watcher::Flush() {
     count("watch.salvaged_tails", written.salvaged_tails, "records");
     count("watch.sync_failures", written.sync_failures, "records");
     count("watch.write_failures", written.write_failures, "records");
+    if (lost_) {
+      count("run.agents_lost", 1, "agents", "run");
+      batch.rows.ledger.back().loss = true;
+      batch.rows.ledger.back().pid = 0;
+    }
     for (const rules::RuleState& state : rules_.engine.rule_states(false)) {
       given.emplace_back("rule:" + state.name, state.records.value_or(0));
     }
@@ -360,6 +382,7 @@ Result<bool> Watcher::Poll() {
       records_ += read;
     } while (cursor_->CloseStragglers());
     rules_.engine.End();
+    if (over_since_ns_ != 0) NoteLoss(true);
     NoteEnd();
   }
   std::vector<rules::Finding> fresh;

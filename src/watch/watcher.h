@@ -76,6 +76,9 @@ class Watcher {
   void WatchWriters();
   bool Over();
   void NoteEnd();
+  /// Says that nobody records any more; once while the run goes on, and again when it is over, with
+  /// when that was seen.
+  void NoteLoss(bool over);
   /// Numbers a revision as the journal does.
   void Number(rules::Finding* finding);
   void NoteStatuses();
@@ -112,6 +115,8 @@ class Watcher {
   std::int64_t last_new_ns_ = 0;
   std::int64_t last_ledger_ns_ = 0;
   std::int64_t last_look_ns_ = 0;
+  bool lost_ = false;               ///< Nobody records any more; that is said...
+  bool loss_ended_ = false;         ///< ...with when the run was over.
   bool last_ledger_ = false;        ///< The ledger at the end is written.
   std::int64_t ended_ns_ = 0;       ///< By the clock, when the rules had said their last word.
   std::int64_t over_since_ns_ = 0;  ///< By the clock, when the run's state was seen to be over.

@@ -107,15 +107,24 @@ TEST(Run, ABrokenStderrChangesNothing) {
 
 TEST(Run, ASignalWhileTheReportIsWrittenEndsUsAsTheTraining) {
   Scratch scratch("skip");
-  // The report is held up: what it is written to has no reader.
-  Started started = StartRun(
-      scratch / "run", {}, {"sh", "-c", "mkfifo \"$TELLTALE_RUN/report.html.$PPID.tmp\" && exit 3"},
-      scratch / "err");
+  const std::filesystem::path gate = scratch / "gate";
+  std::ofstream(gate).put('\n');
+  Started started;
+  {
+    // The report is held up: the disk does not take it.
+    const ScopedVariable busy("SLOW_SYNC_GATE", gate.string());
+    const ScopedVariable only("SLOW_SYNC_ONLY", "report.html");
+    const Preload slow(TELLTALE_SLOW_SYNC);
+    started = StartRun(scratch / "run", {}, {"sh", "-c", "exit 3"}, scratch / "err");
+  }
   ASSERT_TRUE(Await([&] { return started.Err().find("writing the report") != std::string::npos; }))
       << started.Err();
   ASSERT_EQ(::kill(started.pid, SIGTERM), 0);
   EXPECT_EQ(started.Wait(), 3) << started.Err();
-  EXPECT_NE(started.Err().find("no report: `telltale report "), std::string::npos) << started.Err();
+  EXPECT_NE(started.Err().find("not waited for: the report: "), std::string::npos) << started.Err();
+  for (const auto& entry : std::filesystem::directory_iterator(scratch / "run")) {
+    EXPECT_NE(entry.path().extension(), ".tmp") << "what it had begun is left: " << entry.path();
+  }
 }
 
 /// While it lives, TMPDIR names a folder in which nobody, root neither, can make a file.

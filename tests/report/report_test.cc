@@ -860,6 +860,52 @@ double Lost(std::set<std::int32_t> ranks, std::vector<rules::Finding> findings) 
   return data.lost_seconds();
 }
 
+/// A run that was recorded for 10 s from here on.
+RunData RecordedForTenSeconds() {
+  constexpr std::int64_t kBegin = 1'700'000'000'000'000'000;
+  RunData data;
+  data.replay.ended = true;
+  data.replay.state.state = "finished";
+  data.replay.info.attempts.push_back({.number = 1, .start_ns = kBegin});
+  data.summary.first_ns = kBegin + 1;
+  data.summary.last_ns = kBegin + 10'000'000'000;
+  return data;
+}
+
+TEST(ElapsedTest, AnEndByAClockThatWasSetCountsForNothing) {
+  RunData data = RecordedForTenSeconds();
+  std::int64_t& end_ns = data.replay.info.attempts[0].end_ns;
+  const std::int64_t last_ns = data.summary.last_ns;
+  end_ns = last_ns + 500'000'000;
+  EXPECT_NEAR(data.elapsed_seconds(), 10.5, 1e-3) << "the supervisor's word is the exact one";
+  end_ns = last_ns - 3'600'000'000'000;  // An hour back.
+  EXPECT_NEAR(data.elapsed_seconds(), 10, 1e-3);
+  data.summary.attempts[1].end_ns = last_ns - 1'000'000'000;
+  EXPECT_NEAR(data.elapsed_seconds(), 9, 1e-3) << "the agent's where they differ";
+  end_ns = last_ns + 315'360'000'000'000'000;  // Ten years forward.
+  EXPECT_NEAR(data.elapsed_seconds(), 9, 1e-3);
+  EXPECT_FALSE(data.end_unknown());
+}
+
+TEST(ElapsedTest, WhereNobodySawTheEndItIsAtLeastWhatWasRecorded) {
+  RunData data = RecordedForTenSeconds();
+  data.replay.state.state = "lost";
+  data.replay.state.unrecorded = store::Unrecorded{"agent-n0", data.summary.last_ns};
+  EXPECT_TRUE(data.end_unknown());
+  EXPECT_TRUE(ElapsedWords(data).starts_with("\u2265")) << ElapsedWords(data);
+  EXPECT_EQ(StateWords(data.replay.state), "lost, end not recorded");
+  const std::string verdict = Verdict(data);
+  EXPECT_NE(verdict.find("What happened after 2023-11-14 22:13:30 UTC was not recorded"),
+            std::string::npos)
+      << verdict;
+  data.replay.seen_end_ns = data.summary.last_ns + 5'000'000'000;
+  EXPECT_FALSE(data.end_unknown());
+  EXPECT_NEAR(data.elapsed_seconds(), 15, 1e-3) << "the watcher saw it";
+  data.replay.ended = false;
+  data.replay.state.state = "running";
+  EXPECT_EQ(StateWords(data.replay.state), "running, not recorded");
+}
+
 TEST(LostTest, ATrainingThatIsWrongForTwoReasonsLosesItsTimeOnce) {
   const auto loss = Cost("LossNotDecreasing", "rank 0", 10, 70, 60);
   EXPECT_NEAR(Lost({0}, {loss}), 60, 1e-6);

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether the recording of a run came to its end. An agent writes an end record as its last word;
+// one that was killed, and whom nobody followed, has not: what happened from its last watermark on
+// is not known.
+//
+// Thread safety: none.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "store/run_info.h"
+
+namespace telltale::store {
+
+/// Folders of agents are named so.
+inline constexpr std::string_view kAgentPrefix = "agent";
+
+/// How the journals of a writer's folder end.
+struct WriterEnd {
+  bool ended = false;             ///< By an end record.
+  std::int64_t watermark_ns = 0;  ///< Of what it wrote last, on the run clock; 0: it wrote nothing.
+};
+/// None where there is no journal: all is in segments.
+std::optional<WriterEnd> EndOfWriter(const std::filesystem::path& folder);
+
+class RecordingEnd {
+ public:
+  /// Since when nothing is known of the run; none where its agents have said their last word, or
+  /// may still say it. `running`: as its state is. What has not changed since the last call is not
+  /// read again.
+  std::optional<Unrecorded> Find(const std::filesystem::path& run, const RunInfo& info,
+                                 bool running);
+
+ private:
+  struct Known {
+    std::uint64_t journal = 0;
+    std::uint64_t bytes = 0;
+    std::optional<WriterEnd> end;
+  };
+  std::map<std::string, Known> known_;
+};
+
+/// The present time of the run's clock, which no step of the wall clock changes: that of a writer
+/// of this boot; else the wall clock's.
+std::int64_t RunClockNow(const std::filesystem::path& run);
+
+}  // namespace telltale::store
