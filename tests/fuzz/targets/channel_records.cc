@@ -6,10 +6,13 @@
 namespace telltale::fuzz {
 
 TELLTALE_FUZZ_TARGET(channel_records) {
-  static const std::vector<std::string> names = {
-      "(folded)", "loss", "TRAIN",
-      format::kTensorMark + std::string("weights") + format::kTensorMark + "fc.weight",
-      std::string(1, format::kTensorMark)};
+  static const channel::NameList names = [] {
+    channel::NameList list;
+    for (const char* plain : {"(folded)", "loss", "TRAIN"}) list.Add(plain);
+    list.Add(format::kTensorMark + std::string("weights") + format::kTensorMark + "fc.weight");
+    list.Add(std::string(1, format::kTensorMark));
+    return list;
+  }();
   StringPool pool;
   const channel::ProducerInfo info;
   const channel::ClockMap clock;

@@ -7,7 +7,7 @@
 namespace telltale::fuzz {
 
 TELLTALE_FUZZ_TARGET(http_target) {
-  static const server::HostList hosts("127.0.0.1", {"example.org"});
+  static const server::HostList hosts(std::vector<std::string>{"127.0.0.1"}, {"example.org"});
   static_cast<void>(server::HostName(bytes));
   static_cast<void>(hosts.Allows(bytes));
   static_cast<void>(server::CookieValue(bytes, "telltale"));
