@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between fork and exec only async-signal-safe calls: the supervisor has other threads.
+// Starts the training and our helpers. Between fork and exec a child of the training makes
+// async-signal-safe calls alone; that of a helper opens its log, which needs memory, and goes
+// without one where that cannot be had.
 #include "run/process.h"
 
 #include <fcntl.h>
@@ -13,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <exception>
 
 #include "base/process.h"
 #include "base/run_files.h"
@@ -52,6 +55,16 @@ std::string HelperOomScore() {
   const UniqueFd fd(::open("/proc/self/oom_score_adj", O_RDONLY | O_CLOEXEC));
   if (fd && ::read(fd.get(), text, sizeof text - 1) < 0) text[0] = '\0';
   return std::to_string(std::min(std::atoi(text) + kOomScoreStep, 1000));
+}
+
+/// In the child. A log that cannot be opened (disk full, no memory) is no reason to go without the
+/// helper; and nothing may leave the child by an exception: its caller's frames are the parent's.
+UniqueFd OpenLog(const run_files::RunPath& path) noexcept {
+  try {
+    return run_files::OpenToWrite(path, run_files::Writing::kAppended);
+  } catch (const std::exception&) {
+    return {};
+  }
 }
 
 /// 0, or errno.
@@ -148,7 +161,6 @@ int BecomeTraining(const std::vector<std::string>& command, const GivenSignals& 
 
 Result<Child> SpawnHelper(const std::vector<std::string>& command, const std::filesystem::path& log,
                           int inherited) {
-  // All that needs memory before the fork.
   std::vector<char*> argv = Pointers(command);
   const run_files::RunPath log_path = run_files::OfFolder(log);
   const std::string score = HelperOomScore();
@@ -181,8 +193,7 @@ Result<Child> SpawnHelper(const std::vector<std::string>& command, const std::fi
       ready = ready && ::dup2(inherited, kInheritedFd) >= 0;
     }
     CloseFrom(inherited < 0 ? kInheritedFd : kInheritedFd + 1);
-    // A log that cannot be opened (disk full) is no reason to go without the helper.
-    if (const UniqueFd out = run_files::OpenToWrite(log_path, run_files::Writing::kAppended)) {
+    if (const UniqueFd out = OpenLog(log_path)) {
       ::dup2(out.get(), STDOUT_FILENO);
       ::dup2(out.get(), STDERR_FILENO);
     }

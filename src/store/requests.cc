@@ -183,7 +183,8 @@ void RequestReader::Look(const std::string& who, Found* found) {
   for (const run_files::Entry& entry : entries) {
     const std::string& name = entry.name;
     if (!name.ends_with(kRequestSuffix) || seen_.size() >= kMaxSeen) continue;
-    const auto id = RequestIdOf(std::string_view(name).substr(0, name.size() - kRequestSuffix.size()));
+    const auto id =
+        RequestIdOf(std::string_view(name).substr(0, name.size() - kRequestSuffix.size()));
     if (!id || seen_.contains(who + "/" + name)) continue;
     const UniqueFd fd = run_files::OpenToRead({run_, folder / name});
     std::string why = fd ? std::string() : run_files::WhyNot(errno);

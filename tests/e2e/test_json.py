@@ -183,7 +183,7 @@ def test_ls(telltale: Telltale, ill_run: Path) -> None:
     [run] = out["runs"]
     assert list(run) == [
         *["id", "name", "path", "state", "attempts", "steps", "created_ns", "duration_seconds"],
-        *["findings", "worst", "damaged"],
+        *["not_recorded_since_ns", "findings", "worst", "damaged"],
     ]
     assert run["damaged"] is None
     checked = document(telltale, "check", ill_run)
