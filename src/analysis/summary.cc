@@ -424,7 +424,7 @@ std::int64_t Summary::train_steps() const {
     if (attempt.last_step >= 0)
       sum += attempt.last_step - std::max<std::int64_t>(0, attempt.first_step) + 1;
   }
-  return sum;
+  return sum.value();
 }
 
 std::string_view Name(RunPhase phase) {
