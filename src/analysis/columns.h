@@ -8,6 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "format/records.gen.h"
+
 namespace telltale::analysis {
 
 struct Column {
@@ -17,7 +19,7 @@ struct Column {
   double max = -std::numeric_limits<double>::infinity();
   /// Every stride-th value, for the median; deterministic.
   std::vector<float> kept;
-  std::uint32_t stride = 1;
+  std::uint64_t stride = 1;
 
   void Add(double value) {
     if (count % stride == 0) {
@@ -49,11 +51,13 @@ struct Column {
 
  private:
   static constexpr std::size_t kKept = 32;
+  static constexpr std::uint64_t kMostStride = std::uint64_t{1} << 62;
   void Thin() {
     std::size_t out = 0;
     for (std::size_t i = 0; i < kept.size(); i += 2) kept[out++] = kept[i];
     kept.resize(out);
-    stride *= 2;
+    // Merging thins too, so that a series can be made which doubles it as often as it likes.
+    stride = std::min(2 * stride, kMostStride);
   }
 };
 
@@ -63,7 +67,7 @@ class Columns {
       : capacity_(capacity), width_(width) {}
 
   void Add(std::int64_t x, double value) {
-    x = std::clamp(x, -kFarthest, kFarthest);
+    x = std::clamp(x, kFirst, kLast);
     if (columns_.empty()) {
       begin_ = x - Mod(x, width_);
       columns_.resize(1);
@@ -93,7 +97,8 @@ class Columns {
 
  private:
   /// What lies farther out stands at the edge: differences of any two stay within 64 bits.
-  static constexpr std::int64_t kFarthest = std::int64_t{1} << 61;
+  static constexpr std::int64_t kFirst = format::kTimeBound.least;
+  static constexpr std::int64_t kLast = format::kTimeBound.most;
   static std::int64_t Mod(std::int64_t x, std::int64_t m) { return ((x % m) + m) % m; }
   void Widen() {
     const std::int64_t wider = width_ * 2;

@@ -54,16 +54,20 @@ class Quantiles {
  private:
   static constexpr double kLogGamma = 0.0198026;  // ln 1.02
   static constexpr double kSmallest = 1e-12;      // Below this a value is zero.
+  // Values are taken to and from keys by logarithms: of the largest ones the quotient by kSmallest
+  // is no finite number.
+  static constexpr double kLogSmallest = -27.631021115928547;
 
   static int Key(double value) {
     const double magnitude = std::abs(value);
     if (magnitude < kSmallest) return 0;
-    const int key = static_cast<int>(std::ceil(std::log(magnitude / kSmallest) / kLogGamma)) + 1;
+    const double over = std::log(magnitude) - kLogSmallest;
+    const int key = static_cast<int>(std::ceil(over / kLogGamma)) + 1;
     return value > 0 ? key : -key;
   }
   static double Value(int key) {
     if (key == 0) return 0;
-    const double magnitude = kSmallest * std::exp((std::abs(key) - 1.5) * kLogGamma);
+    const double magnitude = std::exp((std::abs(key) - 1.5) * kLogGamma + kLogSmallest);
     return key > 0 ? magnitude : -magnitude;
   }
   double Clamp(double value) const { return value < min_ ? min_ : (value > max_ ? max_ : value); }

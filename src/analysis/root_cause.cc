@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "analysis/summary.h"
+#include "base/saturate.h"
 
 namespace telltale::analysis {
 namespace {
@@ -273,11 +274,13 @@ std::vector<bool> CauseTrail::In(std::span<const Window> windows, bool sought) c
   std::vector<double> shares(kColumns, 0);
   double most = 0;
   for (std::size_t i = 0; i < kColumns && width_ns_ > 0; ++i) {
-    const std::int64_t begin = begin_ns_ + static_cast<std::int64_t>(i) * width_ns_;
-    std::int64_t covered = 0;
+    // Columns that nothing was entered in may lie beyond the end of all times.
+    const Sum begin = Sum(begin_ns_) + Sum(i) * width_ns_;
+    const Sum end = begin + width_ns_;
+    Sum covered = 0;
     for (const Window& window : windows) {
-      covered += std::max<std::int64_t>(
-          0, std::min(window.end_ns, begin + width_ns_) - std::max(window.begin_ns, begin));
+      covered += std::max<Sum>(
+          0, std::min<Sum>(window.end_ns, end) - std::max<Sum>(window.begin_ns, begin));
       if (covered * 2 >= width_ns_) break;
     }
     shares[i] = static_cast<double>(covered) / static_cast<double>(width_ns_);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <limits>
 #include <string>
 
 #include "base/units.h"
@@ -98,6 +99,19 @@ TEST(CauseTrailTest, NamesWhatCoversTheGapAndTheSpanRatherThanThePhase) {
   EXPECT_NEAR(c.times[*c.cause].share, 39.0 / 40, 0.02);
   EXPECT_EQ(c.times.front().name, "data wait");
   EXPECT_NEAR(c.times.front().share, 1, 0.01);
+}
+
+TEST(CauseTrailTest, ColumnsReachBeyondTheEndOfAllTimes) {
+  Training t;
+  t.now = format::kTimeBound.least;
+  for (int i = 0; i < 60; ++i) t.Step({});
+  t.now = format::kTimeBound.most - 10 * kSecond;
+  for (int i = 0; i < 60; ++i) t.Step({.wait_ms = 41});
+  // The columns are so wide that the last of them begin where no time is any more.
+  const Window late{format::kTimeBound.most - 20 * kSecond, format::kTimeBound.most};
+  EXPECT_EQ(t.trail.Between(std::array{late}).steps_during, 0U) << "it fills a tenth of no column";
+  const Window all{format::kTimeBound.most / 2, std::numeric_limits<std::int64_t>::max()};
+  EXPECT_EQ(t.trail.Between(std::array{all}).steps_during, 60U);
 }
 
 TEST(CauseTrailTest, AShortIncidentOfALongRunIsFound) {

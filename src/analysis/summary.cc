@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/saturate.h"
 #include "base/utf8.h"
+#include "format/event_number.h"
 
 namespace telltale::analysis {
 namespace {
@@ -210,11 +211,8 @@ void Summary::OnSpan(const format::SpanRow& row) {
 
 void Summary::OnEvent(const format::EventRow& row, std::uint32_t writer) {
   const auto data = ParseJson(row.data);
-  const auto number = [&](const char* key) -> std::optional<std::int64_t> {
-    if (!data.is_object()) return std::nullopt;
-    const auto found = data.find(key);
-    if (found == data.end() || !found->is_number_integer()) return std::nullopt;
-    return found->get<std::int64_t>();
+  const auto number = [&](const char* key, const format::Bound& bound) {
+    return format::EventNumber(data, key, bound);
   };
   if (row.kind == "run.attempt_start") {
     RunPhases& attempt = attempts[row.attempt];
@@ -222,8 +220,12 @@ void Summary::OnEvent(const format::EventRow& row, std::uint32_t writer) {
   } else if (row.kind == "run.attempt_end") {
     RunPhases& attempt = attempts[row.attempt];
     attempt.end_ns = row.time_ns;
-    if (const auto code = number("exit_code")) attempt.exit_code = static_cast<int>(*code);
-    if (const auto signal = number("signal")) attempt.signal = static_cast<int>(*signal);
+    if (const auto code = number("exit_code", format::kIntBound)) {
+      attempt.exit_code = static_cast<int>(*code);
+    }
+    if (const auto signal = number("signal", format::kIntBound)) {
+      attempt.signal = static_cast<int>(*signal);
+    }
     // Each machine's agent says it of its part: one that knows nothing of a stop takes none back.
     if (auto stopped = StoppedOf(data)) attempt.stopped = std::move(stopped);
   } else if (row.kind == "run.first_forward") {
@@ -245,13 +247,13 @@ void Summary::OnEvent(const format::EventRow& row, std::uint32_t writer) {
       process->rank = row.rank;
     }
   } else if (row.kind == "worker.start") {
-    const auto id = number("worker_id");
+    const auto id = number("worker_id", format::kCountBound);
     ProcessFacts* process = id ? Process(writer, row.pid) : nullptr;
     if (process != nullptr) process->worker_id = *id;
   } else if (row.kind == "gap") {
-    const auto from = number("from_ns");
-    const auto to = number("to_ns");
-    if (from && to && gaps.size() < 100) {
+    const auto from = number("from_ns", format::kTimeBound);
+    const auto to = number("to_ns", format::kTimeBound);
+    if (from && to && *from <= *to && gaps.size() < 100) {
       gaps.push_back({*from, *to,
                       data.contains("cause") && data["cause"].is_string()
                           ? data["cause"].get<std::string>()
@@ -260,11 +262,13 @@ void Summary::OnEvent(const format::EventRow& row, std::uint32_t writer) {
       ++folded;
     }
   } else if (row.kind == "recording.lost") {
-    if (const auto since = number("since_ns"); since && lost_since_ns.size() < kMostWords) {
+    const auto since = number("since_ns", format::kTimeBound);
+    if (since && lost_since_ns.size() < kMostWords) {
       lost_since_ns.push_back(*since);
     }
   } else if (row.kind == "clock.anchor") {
-    if (number("step_ns") && clock_steps.size() < kMostWords) clock_steps.emplace_back(row.message);
+    if (number("step_ns", format::kTimeBound) && clock_steps.size() < kMostWords)
+      clock_steps.emplace_back(row.message);
   } else if (row.kind == "probe.disabled") {
     if (disabled.size() < 16) {
       disabled.push_back(data.is_object() && data.contains("reason") && data["reason"].is_string()
@@ -420,7 +424,7 @@ std::int64_t Summary::train_steps() const {
     if (attempt.last_step >= 0)
       sum += attempt.last_step - std::max<std::int64_t>(0, attempt.first_step) + 1;
   }
-  return sum;
+  return sum.value();
 }
 
 std::string_view Name(RunPhase phase) {

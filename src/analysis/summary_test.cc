@@ -54,6 +54,36 @@ TEST(QuantilesTest, TakesZeroNegativeAndNotFinite) {
   EXPECT_EQ(Quantiles().At(0.5), 0);
 }
 
+TEST(QuantilesTest, OfTheLargestNumbersTooAreWithinOnePercent) {
+  Quantiles q;
+  for (const double v : {-1e306, -1e300, 1.0, 2.0, 1e300, 1e306, 1e307}) q.Add(v);
+  EXPECT_EQ(q.At(0), -1e306);
+  EXPECT_NEAR(q.At(2.0 / 7) / -1e300, 1, 0.0101);
+  EXPECT_NEAR(q.At(3.0 / 7), 1, 0.0101);
+  EXPECT_NEAR(q.At(5.0 / 7) / 1e300, 1, 0.0101);
+  EXPECT_NEAR(q.At(6.0 / 7) / 1e306, 1, 0.0101);
+  q.ForEachBucket([](double value, std::uint64_t) { EXPECT_TRUE(std::isfinite(value)); });
+}
+
+TEST(SummaryTest, AGapThatNoClockShowsIsNoGap) {
+  Summary s;
+  format::EventRow row;
+  row.kind = "gap";
+  row.attempt = 1;
+  for (const char* data :
+       {R"({"from_ns": -9223372036854775808, "to_ns": 9223372036854775807})",
+        R"({"from_ns": 5, "to_ns": 18446744073709551615})", R"({"from_ns": 7, "to_ns": 5})"}) {
+    row.data = data;
+    Feed(&s, row);
+  }
+  EXPECT_TRUE(s.gaps.empty());
+  EXPECT_EQ(s.folded, 3U) << "they are counted";
+  row.data = R"({"from_ns": 5, "to_ns": 7})";
+  Feed(&s, row);
+  ASSERT_EQ(s.gaps.size(), 1U);
+  EXPECT_EQ(s.gaps[0].to_ns, 7);
+}
+
 TEST(ColumnsTest, KeepEveryOutlierHoweverWideTheyGet) {
   Columns columns(64);
   for (std::int64_t i = 0; i < 1'000'000; ++i) columns.Add(i, i == 123'457 ? 99.0 : 1.0);

@@ -18,7 +18,7 @@ std::size_t BinOf(double percent) {
   return static_cast<std::size_t>(std::clamp(bin, 0.0, static_cast<double>(kUsageBins - 1)));
 }
 
-std::uint64_t Sum(const UsageHistogram& histogram) {
+std::uint64_t CountOf(const UsageHistogram& histogram) {
   std::uint64_t sum = 0;
   for (const std::uint64_t count : histogram) sum += count;
   return sum;
@@ -26,8 +26,8 @@ std::uint64_t Sum(const UsageHistogram& histogram) {
 
 /// REQUIRES: neither is empty.
 double Distance(const UsageHistogram& a, const UsageHistogram& b) {
-  const auto all_a = static_cast<double>(Sum(a));
-  const auto all_b = static_cast<double>(Sum(b));
+  const auto all_a = static_cast<double>(CountOf(a));
+  const auto all_b = static_cast<double>(CountOf(b));
   double divergence = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double p = static_cast<double>(a[i]) / all_a;

@@ -135,7 +135,10 @@ class ChromeWriter {
     Begin(phase, kind, ids.pid, ids.tid);
     Category(kind);
     Time(slice.time_ns);
-    fmt::format_to(std::back_inserter(out_), ",\"id\":{}", id + slice.rank * kFlowsOfRank);
+    // A profiler's numbers may be any of 64 bits: beyond the end it goes on from the other.
+    const auto of_rank = static_cast<std::uint64_t>(slice.rank * kFlowsOfRank);
+    fmt::format_to(std::back_inserter(out_), ",\"id\":{}",
+                   static_cast<std::int64_t>(static_cast<std::uint64_t>(id) + of_rank));
     out_ += phase == 'f' ? ",\"bp\":\"e\"}" : "}";
   }
 

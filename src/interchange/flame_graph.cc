@@ -95,15 +95,15 @@ void FlameGraph::Add(std::span<const std::string_view> frames, std::int64_t valu
 
 Status FlameGraph::Write(const FlameGraphText& text, ExportFile* file, double least) const {
   // A child comes behind its parent: from the back each has the sum of all below it.
-  std::vector<std::int64_t> sums(nodes_.size());
-  std::vector<std::pair<std::int64_t, std::uint32_t>> own(names_.size());
+  std::vector<Sum> sums(nodes_.size());
+  std::vector<std::pair<Sum, std::uint32_t>> own(names_.size());
   for (std::size_t i = 0; i < own.size(); ++i) own[i].second = static_cast<std::uint32_t>(i);
   for (std::size_t i = nodes_.size(); i-- > 0;) {
     sums[i] += nodes_[i].own;
     if (i > 0) own[nodes_[i].name].first += nodes_[i].own;
     for (const auto& [name, child] : nodes_[i].children) sums[i] += sums[child];
   }
-  const auto smallest = static_cast<std::int64_t>(static_cast<double>(total_) * least);
+  const auto smallest = SaturatingCast(static_cast<double>(total_) * least);
   std::uint64_t left_out = 0;
   // [name, value, children], outermost first; names by number, as met.
   std::string tree;
@@ -117,7 +117,7 @@ Status FlameGraph::Write(const FlameGraphText& text, ExportFile* file, double le
       if (made) names += ',' + Quoted(names_[nodes_[at].name]);
       number = name->second;
     }
-    fmt::format_to(std::back_inserter(tree), "[{},{},[", number, sums[at]);
+    fmt::format_to(std::back_inserter(tree), "[{},{},[", number, sums[at].value());
     bool first = true;
     for (const auto& [name, child] : nodes_[at].children) {
       if (sums[child] < smallest) {
@@ -138,7 +138,7 @@ Status FlameGraph::Write(const FlameGraphText& text, ExportFile* file, double le
   for (std::size_t i = 0; i < shown && own[i].first > 0; ++i) {
     fmt::format_to(std::back_inserter(rows),
                    "<tr><td class=r>{}</td><td class=r>{:.1f}&nbsp;%</td><td>{}</td></tr>\n",
-                   Escaped(InWords(own[i].first, text.unit)),
+                   Escaped(InWords(own[i].first.value(), text.unit)),
                    100.0 * static_cast<double>(own[i].first) / static_cast<double>(total_),
                    Escaped(names_[own[i].second]));
   }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/saturate.h"
 #include "base/status.h"
 #include "interchange/export_file.h"
 
@@ -29,14 +30,14 @@ class FlameGraph {
   /// `frames` from the outermost to the innermost; `value` their own, nothing where not above 0.
   void Add(std::span<const std::string_view> frames, std::int64_t value);
   std::uint64_t stacks() const { return stacks_; }
-  std::int64_t total() const { return total_; }
+  std::int64_t total() const { return total_.value(); }
   /// Frames of less than `least` of the whole are left out, and said to be.
   Status Write(const FlameGraphText& text, ExportFile* file, double least = 1e-4) const;
 
  private:
   struct Node {
     std::uint32_t name = 0;
-    std::int64_t own = 0;
+    Sum own = 0;
     std::map<std::uint32_t, std::uint32_t> children;  ///< By name.
   };
   std::uint32_t NameId(std::string_view name);
@@ -45,7 +46,7 @@ class FlameGraph {
   std::vector<std::string> names_;
   std::map<std::string, std::uint32_t, std::less<>> name_ids_;
   std::uint64_t stacks_ = 0;
-  std::int64_t total_ = 0;
+  Sum total_ = 0;
 };
 
 }  // namespace telltale::interchange

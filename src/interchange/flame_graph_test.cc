@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -56,6 +58,16 @@ TEST(FlameGraphTest, ATreeWithTheSumsOfWhatIsBelow) {
   }
   // By their own: both places of it together.
   EXPECT_NE(page.find("90.0&nbsp;%</td><td>hot"), std::string::npos) << page;
+}
+
+TEST(FlameGraphTest, SumsThatNothingHoldsAreTheMostThereIs) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  FlameGraph graph;
+  Add(&graph, {"main", "a"}, kMost);
+  Add(&graph, {"main", "b"}, kMost);
+  EXPECT_EQ(graph.total(), kMost);
+  const json data = DataOf(Page(graph, {"run", "of all", "nanoseconds"}));
+  EXPECT_EQ(data["tree"][2][0][1], kMost);
 }
 
 TEST(FlameGraphTest, HostileNamesStayNames) {

@@ -15,6 +15,7 @@
 
 #include "analysis/columns.h"
 #include "base/json.h"
+#include "base/saturate.h"
 #include "report/append.h"
 #include "report/svg.h"
 #include "report/text.h"
@@ -59,7 +60,7 @@ std::vector<double> Numbers(const ordered_json& list) {
 std::string Figure(double value) { return Significant(value); }
 
 std::string Count(double value) {
-  return std::isfinite(value) ? Thousands(static_cast<std::int64_t>(value)) : std::string("—");
+  return std::isfinite(value) ? Thousands(SaturatingCast(value)) : std::string("—");
 }
 
 /// Of a share that may not be known.
@@ -141,7 +142,7 @@ void Metrics(std::string* out, const ordered_json& model) {
     const std::vector<double> values = Numbers(At(curve, "values"));
     analysis::Columns columns;
     for (std::size_t i = 0; i < std::min(steps.size(), values.size()); ++i) {
-      columns.Add(static_cast<std::int64_t>(steps[i]), values[i]);
+      columns.Add(SaturatingCast(steps[i]), values[i]);
     }
     if (values.empty() || columns.columns().empty()) continue;
     const std::string name = Words(curve, "name");
@@ -231,7 +232,7 @@ void Evaluation(std::string* out, const ordered_json& model) {
     const double step = Number(point, "step");
     const double accuracy = Number(point, "accuracy");
     if (std::isfinite(step) && std::isfinite(accuracy)) {
-      columns.Add(static_cast<std::int64_t>(step), accuracy);
+      columns.Add(SaturatingCast(step), accuracy);
     }
   }
   if (columns.columns().empty()) return;

@@ -204,7 +204,7 @@ std::string Money(double amount, std::string_view currency) {
   const std::string_view unit = currency.empty() ? std::string_view("USD") : currency;
   if (amount > 0 && amount < 0.005) return fmt::format("< 0.01{}{}", kSpace, unit);
   if (amount >= 1000) {
-    return fmt::format("{}{}{}", Thousands(std::llround(amount)), kSpace, unit);
+    return fmt::format("{}{}{}", Thousands(SaturatingRound(amount)), kSpace, unit);
   }
   return fmt::format("{:.2f}{}{}", amount, kSpace, unit);
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/saturate.h"
 #include "report/append.h"
 #include "report/svg.h"
 #include "report/text.h"
@@ -212,7 +213,7 @@ std::string DataLoading(const RunData& data) {
           fmt::format("{}: a batch takes {} (p25), {} (median), {} (p95); {} were made.", name,
                       Duration(NumberOf(load, "p25") / 1e3), Duration(NumberOf(load, "p50") / 1e3),
                       Duration(NumberOf(load, "p95") / 1e3),
-                      Thousands(static_cast<std::int64_t>(NumberOf(load, "count")))));
+                      Thousands(SaturatingCast(NumberOf(load, "count")))));
       std::vector<double> bins;
       const ordered_json& histogram = At(load, "histogram");
       if (const ordered_json& counts = At(histogram, "bins"); counts.is_array()) {
@@ -287,9 +288,8 @@ std::string Bottlenecks(const RunData& data, std::string_view rule, std::string_
     const double low = NumberOf(node, "gpu_low");
     if (samples <= 0) continue;
     out += Paragraph(fmt::format("{}: {} of {} samples ({}) are bottlenecks.", name,
-                                 Thousands(static_cast<std::int64_t>(found)),
-                                 Thousands(static_cast<std::int64_t>(samples)),
-                                 Percent(found / samples)));
+                                 Thousands(SaturatingCast(found)),
+                                 Thousands(SaturatingCast(samples)), Percent(found / samples)));
     std::vector<Segment> segments;
     if (gpu_samples > 0) {
       segments = {{"GPU busy", "", gpu_samples - low, "var(--p-fwd)"},

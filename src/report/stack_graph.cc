@@ -14,6 +14,7 @@
 #include "analysis/profile/build.h"
 #include "analysis/profile/view.h"
 #include "base/run_files.h"
+#include "base/saturate.h"
 #include "base/utf8.h"
 #include "report/svg.h"
 #include "report/text.h"
@@ -66,7 +67,9 @@ class Drawing {
 
  private:
   double whole() const { return graph_.frames.front().ns; }
-  long Parts(double ns) const { return std::max(1L, std::lround(ns / whole() * 1e5)); }
+  std::int64_t Parts(double ns) const {
+    return std::max<std::int64_t>(1, SaturatingRound(ns / whole() * 1e5));
+  }
 
   void Box(std::uint32_t at) {
     const StackGraph::Frame& frame = graph_.frames[at];

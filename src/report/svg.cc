@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "base/printable.h"
+#include "base/saturate.h"
 #include "base/utf8.h"
 #include "report/append.h"
 #include "report/text.h"
@@ -167,8 +168,8 @@ std::string Draw(const LineChart& chart) {
   }
   Text(&out, left, height - 6, fmt::format("{} {}", chart.x_name, Thousands(x0)));
   if (x1 - x0 > 4) {
-    const auto middle =
-        static_cast<std::int64_t>(Nice(static_cast<double>(x0 + (x1 - x0) * 6 / 10)));
+    const auto middle = SaturatingCast(
+        Nice(std::floor(static_cast<double>(x0) + 0.6 * static_cast<double>(x1 - x0))));
     const double x = at_x(static_cast<double>(middle));
     if (x > left + 90 && x < right - 70) {
       Text(&out, x, height - 6, Thousands(middle), "middle");

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/saturate.h"
 #include "format/ledger_names.h"
 #include "report/causes.h"
 
@@ -207,7 +208,9 @@ std::string Duration(double seconds) {
   if (seconds < 0.9995e-3) return unit(seconds * 1e6, "µs");
   if (seconds < 0.9995) return unit(seconds * 1e3, "ms");
   if (seconds < 59.95) return unit(seconds, "s");
-  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
+  // Hours of what no training takes are no whole number of 64 bits.
+  if (seconds >= 1e15) return unit(seconds, "s");
+  const std::int64_t whole = SaturatingRound(seconds);
   if (whole < 3600) {
     return fmt::format("{}{}m{}{:02}{}s", whole / 60, kSpace, kSpace, whole % 60, kSpace);
   }

@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "base/printable.h"
+#include "format/records.gen.h"
 
 namespace telltale::rules {
 namespace {
@@ -45,11 +46,15 @@ Status ReadNumber(const ordered_json& in, const char* key, double* out) {
   return Status();
 }
 
-Status ReadInteger(const ordered_json& in, const char* key, std::int64_t* out) {
+/// Within the bound of a finding's row: who reads one leaves out what is beyond.
+Status ReadInteger(const ordered_json& in, const char* key, const format::Bound& bound,
+                   std::int64_t* out) {
   const auto found = in.find(key);
   if (found == in.end()) return Status();
   if (!found->is_number_integer()) return Bad(fmt::format("{} is no whole number", key));
-  *out = found->get<std::int64_t>();
+  const bool beyond =
+      found->is_number_unsigned() && std::cmp_greater(found->get<std::uint64_t>(), bound.most);
+  *out = beyond ? bound.most : std::clamp(found->get<std::int64_t>(), bound.least, bound.most);
   return Status();
 }
 
@@ -72,10 +77,10 @@ Status ReadIncident(const ordered_json& in, Incident* out) {
   TELLTALE_RETURN_IF_ERROR(ReadText(in, "message", kMostTextBytes, &out->message));
   TELLTALE_RETURN_IF_ERROR(ReadText(in, "cause", kMostTextBytes, &out->cause));
   TELLTALE_RETURN_IF_ERROR(ReadText(in, "advice", kMostTextBytes, &out->advice));
-  TELLTALE_RETURN_IF_ERROR(ReadInteger(in, "first_step", &out->first_step));
-  TELLTALE_RETURN_IF_ERROR(ReadInteger(in, "last_step", &out->last_step));
-  TELLTALE_RETURN_IF_ERROR(ReadInteger(in, "start_ns", &out->start_ns));
-  TELLTALE_RETURN_IF_ERROR(ReadInteger(in, "end_ns", &out->end_ns));
+  TELLTALE_RETURN_IF_ERROR(ReadInteger(in, "first_step", format::kStepBound, &out->first_step));
+  TELLTALE_RETURN_IF_ERROR(ReadInteger(in, "last_step", format::kStepBound, &out->last_step));
+  TELLTALE_RETURN_IF_ERROR(ReadInteger(in, "start_ns", format::kTimeBound, &out->start_ns));
+  TELLTALE_RETURN_IF_ERROR(ReadInteger(in, "end_ns", format::kTimeBound, &out->end_ns));
   TELLTALE_RETURN_IF_ERROR(ReadNumber(in, "cost_seconds", &out->cost_seconds));
   TELLTALE_RETURN_IF_ERROR(ReadNumber(in, "confidence", &out->confidence));
   out->cost_seconds = std::max(0.0, out->cost_seconds);

@@ -46,6 +46,14 @@ TEST(PythonReportTest, WhatIsLeftOutHasItsDefaultAndNumbersStayWhereTheyMakeSens
   EXPECT_EQ(report->incident.cost_seconds, 0);
   EXPECT_EQ(report->incident.confidence, 1);
   EXPECT_EQ(report->incident.first_step, -1);
+  const auto beyond = ParsePythonReport(
+      R"({"report":{"subject":"s","first_step":-9,"last_step":9223372036854775807,
+          "start_ns":-9223372036854775808,"end_ns":18446744073709551615}})");
+  ASSERT_TRUE(beyond.ok()) << beyond.status().message();
+  EXPECT_EQ(beyond->incident.first_step, format::kStepBound.least);
+  EXPECT_EQ(beyond->incident.last_step, format::kStepBound.most);
+  EXPECT_EQ(beyond->incident.start_ns, format::kTimeBound.least);
+  EXPECT_EQ(beyond->incident.end_ns, format::kTimeBound.most);
 }
 
 TEST(PythonReportTest, TheOtherKinds) {

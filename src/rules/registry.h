@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules there are: the one place, beside its own file, that knows a rule.
 #pragma once
+#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "base/saturate.h"
 #include "base/status.h"
+#include "format/records.gen.h"
 #include "rules/rule.h"
 
 namespace telltale::rules {
@@ -31,7 +35,17 @@ class Parameters {
   Status SetText(std::string_view name, std::string_view value);
   /// REQUIRES: the rule declares `name`, as a number.
   double Get(std::string_view name) const { return values_.find(name)->second; }
-  std::int64_t GetInt(std::string_view name) const { return static_cast<std::int64_t>(Get(name)); }
+  /// A run says its rules' parameters itself, and they may be any numbers: sums and products of a
+  /// few of what comes out here hold.
+  std::int64_t GetInt(std::string_view name) const {
+    constexpr double kMost = 1e15;
+    return SaturatingCast(std::clamp(Get(name), -kMost, kMost));
+  }
+  /// Of a time in seconds: ns, not below 0 and not longer than a record can be.
+  std::int64_t GetNs(std::string_view name) const {
+    return std::clamp(SaturatingCast(Get(name) * 1e9), format::kLengthBound.least,
+                      format::kLengthBound.most);
+  }
   /// REQUIRES: the rule declares `name`, as text.
   const std::string& Text(std::string_view name) const { return texts_.find(name)->second; }
   bool IsText(std::string_view name) const { return texts_.contains(name); }

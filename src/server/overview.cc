@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/saturate.h"
 #include "report/causes.h"
 #include "report/text.h"
 #include "rules/builtin/numbers.h"
@@ -102,7 +103,7 @@ class Overview {
   }
 
  private:
-  std::int64_t Relative(std::int64_t run_ns) const { return run_ns - view_.begin_ns; }
+  std::int64_t Relative(std::int64_t run_ns) const { return SaturatingSub(run_ns, view_.begin_ns); }
   Json RelativeOrNull(std::int64_t run_ns) const {
     return run_ns == 0 ? Json(nullptr) : Json(Relative(run_ns));
   }
@@ -268,7 +269,7 @@ class Overview {
     if (!data_.replay.ended && !parts.empty()) {
       parts.back().end_ns = std::max(parts.back().end_ns, view_.begin_ns + moment_.now_ns);
     }
-    std::int64_t all = 0;
+    Sum all = 0;
     for (const analysis::RunInterval& part : parts) all += part.end_ns - part.start_ns;
     Json out = Json::array();
     for (const analysis::RunInterval& part : parts) {

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/run_files.h"
+#include "base/saturate.h"
 #include "report/text.h"
 #include "server/isolated.h"
 #include "store/folder.h"
@@ -65,7 +66,7 @@ std::string Unreadable(const std::string& id, const std::string& why) {
 CardFacts FactsOf(const report::RunData& data) {
   CardFacts facts;
   facts.steps = data.summary.train_steps();
-  facts.duration_ns = static_cast<std::int64_t>(data.elapsed_seconds() * 1e9);
+  facts.duration_ns = SaturatingCast(data.elapsed_seconds() * 1e9);
   facts.verdict = report::Verdict(data);
   facts.damaged = data.replay.salvage.any() || data.replay.state.unrecorded;
   for (const rules::Finding& f : data.replay.findings) {

@@ -10,6 +10,7 @@
 #include <limits>
 #include <span>
 
+#include "base/saturate.h"
 #include "report/text.h"
 #include "server/json_text.h"
 
@@ -33,22 +34,24 @@ SeriesColumns WithBreaks(const SeriesColumns& in, const std::vector<analysis::Ga
                          std::int64_t begin_ns, bool sampled) {
   if (in.t.size() < 2) return in;
   const std::int64_t mean =
-      (in.t.back() - in.t.front()) / static_cast<std::int64_t>(in.t.size() - 1);
-  const std::int64_t limit = std::max<std::int64_t>(8 * std::max(mean, in.width_ns), 1);
+      SaturatingSub(in.t.back(), in.t.front()) / static_cast<std::int64_t>(in.t.size() - 1);
+  const std::int64_t limit =
+      std::max<std::int64_t>(SaturatingMul(8, std::max(mean, in.width_ns)), 1);
   SeriesColumns out;
   out.width_ns = in.width_ns;
   for (std::size_t i = 0; i < in.t.size(); ++i) {
     if (i > 0) {
       const std::int64_t left = in.t[i - 1];
       const std::int64_t right = in.t[i];
-      bool broken = sampled && right - left > limit;
+      const std::int64_t apart = SaturatingSub(right, left);
+      bool broken = sampled && apart > limit;
       for (const analysis::Gap& gap : gaps) {
-        broken =
-            broken || (gap.to_ns - begin_ns > left && gap.from_ns - begin_ns < right &&
-                       gap.from_ns - begin_ns > left - in.width_ns && right - left > in.width_ns);
+        broken = broken ||
+                 (gap.to_ns - begin_ns > left && gap.from_ns - begin_ns < right &&
+                  gap.from_ns - begin_ns > SaturatingSub(left, in.width_ns) && apart > in.width_ns);
       }
-      if (broken && right - left > 1) {
-        out.t.push_back(left + std::max<std::int64_t>(1, std::min(in.width_ns, right - left - 1)));
+      if (broken && apart > 1) {
+        out.t.push_back(left + std::max<std::int64_t>(1, std::min(in.width_ns, apart - 1)));
         for (auto* values : {&out.min, &out.max, &out.med}) {
           values->push_back(std::numeric_limits<float>::quiet_NaN());
         }
@@ -60,6 +63,11 @@ SeriesColumns WithBreaks(const SeriesColumns& in, const std::vector<analysis::Ga
     out.med.push_back(in.med[i]);
   }
   return out;
+}
+
+/// How many pieces of a length it takes to cover all of it.
+std::int64_t Pieces(std::int64_t all, std::int64_t length) {
+  return all / length + (all % length == 0 ? 0 : 1);
 }
 
 /// cpu:2 before cpu:10.
@@ -352,29 +360,32 @@ Result<HeatMap> RunView::Heatmap(const HeatmapQuery& query) const {
   }
   std::sort(rows.begin(), rows.end(),
             [](const auto& a, const auto& b) { return NaturalLess(a.first, b.first); });
-  const std::int64_t to = std::max(query.from_ns + 1, query.to_ns == 0 ? Newest() : query.to_ns);
+  const std::int64_t from = query.from_ns;
+  const std::int64_t to =
+      std::max(SaturatingAdd(from, 1), query.to_ns == 0 ? Newest() : query.to_ns);
   // No narrower than the samples lie apart: a cell without one would look like a hole.
   std::int64_t interval = 1;
-  const SeriesColumns sample = rows[0].second->series.Query(query.from_ns, to, query.columns);
+  const SeriesColumns sample = rows[0].second->series.Query(from, to, query.columns);
   if (sample.t.size() > 2) {
     std::vector<std::int64_t> apart;
     for (std::size_t i = 1; i < sample.t.size(); ++i) {
-      apart.push_back(sample.t[i] - sample.t[i - 1]);
+      apart.push_back(SaturatingSub(sample.t[i], sample.t[i - 1]));
     }
     const auto middle = apart.begin() + static_cast<std::ptrdiff_t>(apart.size() / 2);
     std::nth_element(apart.begin(), middle, apart.end());
     interval = *middle;
   }
   const auto wanted = static_cast<std::int64_t>(std::max<std::size_t>(1, query.columns));
-  const std::int64_t width = std::max(
-      {interval + interval / 8, (to - query.from_ns + wanted - 1) / wanted, std::int64_t{1}});
-  map.from_ns = query.from_ns;
+  const std::int64_t span = SaturatingSub(to, from);
+  const std::int64_t width =
+      std::max({SaturatingAdd(interval, interval / 8), Pieces(span, wanted), std::int64_t{1}});
+  map.from_ns = from;
   map.width_ns = width;
-  map.columns = static_cast<std::size_t>((to - query.from_ns + width - 1) / width);
+  map.columns = static_cast<std::size_t>(Pieces(span, width));
   map.values.resize(rows.size() * map.columns);
   const std::span<float> cells(map.values);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    rows[i].second->series.Maxima(query.from_ns, to, width, map.columns * kPointsACell,
+    rows[i].second->series.Maxima(from, to, width, map.columns * kPointsACell,
                                   cells.subspan(i * map.columns, map.columns));
     map.rows.push_back(std::move(rows[i].first));
   }

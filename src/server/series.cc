@@ -5,10 +5,14 @@
 #include <bit>
 #include <cmath>
 
+#include "base/saturate.h"
+
 namespace telltale::server {
 namespace {
 
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+/// The largest power of two that 64 bits hold with a sign.
+constexpr std::uint64_t kWidest = std::uint64_t{1} << 62;
 
 /// Gathers the values of one column.
 class ColumnFold {
@@ -129,8 +133,8 @@ SeriesColumns Series::Query(std::int64_t from, std::int64_t to, std::size_t colu
   SeriesColumns out;
   if (to <= from || columns == 0 || empty()) return out;
   const std::uint64_t span = static_cast<std::uint64_t>(to) - static_cast<std::uint64_t>(from);
-  const auto width = static_cast<std::int64_t>(
-      std::bit_ceil(std::max<std::uint64_t>(1, (span + columns - 1) / columns)));
+  const std::uint64_t least = span / columns + (span % columns == 0 ? 0 : 1);
+  const auto width = static_cast<std::int64_t>(std::bit_ceil(std::min(kWidest, least)));
   const Range range = Find(from, to);
   if (range.points && range.end - range.begin <= columns) {
     const auto begin = static_cast<std::ptrdiff_t>(range.begin);
@@ -166,7 +170,7 @@ void Series::Maxima(std::int64_t from, std::int64_t to, std::int64_t width_ns,
     std::int64_t end = from;
     for (float& cell : cells) {
       if (at == range.end) return;
-      end += width_ns;
+      end = SaturatingAdd(end, width_ns);
       float most = kNone;
       for (; at < range.end && raw_t_[at] < end; ++at) Raise(&most, raw_v_[at]);
       cell = most;
@@ -174,7 +178,8 @@ void Series::Maxima(std::int64_t from, std::int64_t to, std::int64_t width_ns,
     return;
   }
   ForEachBucket(from, to, [&](const Bucket& bucket) {
-    const auto cell = static_cast<std::size_t>((std::max(bucket.begin, from) - from) / width_ns);
+    const std::int64_t since = SaturatingSub(std::max(bucket.begin, from), from);
+    const auto cell = static_cast<std::size_t>(since / width_ns);
     if (cell < cells.size()) Raise(&cells[cell], bucket.max);
   });
 }

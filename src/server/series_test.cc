@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace telltale::server {
 namespace {
 
 constexpr std::int64_t kStep = 1000;
+/// No time of a run is farther from its begin.
+constexpr std::int64_t kFirst = format::kTimeBound.least - format::kTimeBound.most;
+constexpr std::int64_t kLast = format::kTimeBound.most - format::kTimeBound.least;
 
 Series Make(int count) {
   Series series;
@@ -124,6 +128,76 @@ TEST(SeriesTest, WhatIsNotFiniteIsNoValue) {
   const SeriesColumns all = series.Query(0, 1000, 10);
   EXPECT_TRUE(std::isnan(all.max.front()));
   EXPECT_EQ(all.max.back(), 1);
+}
+
+TEST(SeriesTest, AWindowOfAllTimesIsOneColumnOrFew) {
+  Series series;
+  for (const std::int64_t t : {kFirst, std::int64_t{0}, kLast}) series.Add(t, 1);
+  for (int i = 0; i < 200; ++i) series.Add(kLast, 2);
+  for (const std::size_t columns : {1U, 2U, 7U}) {
+    const SeriesColumns all = series.Query(std::numeric_limits<std::int64_t>::min(),
+                                           std::numeric_limits<std::int64_t>::max(), columns);
+    EXPECT_GT(all.width_ns, 0);
+    EXPECT_LE(all.t.size(), columns + 4);
+    EXPECT_TRUE(std::is_sorted(all.t.begin(), all.t.end()));
+    EXPECT_EQ(*std::max_element(all.max.begin(), all.max.end()), 2);
+  }
+  std::vector<float> cells(3);
+  series.Maxima(std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max(),
+                std::int64_t{1} << 62, 1, cells);
+  EXPECT_EQ(*std::max_element(cells.begin(), cells.end()), 2);
+}
+
+class FarTimesTest : public ::testing::Test {
+ protected:
+  void Metric(std::int64_t time_ns) {
+    format::MetricRow row;
+    row.name = "cpu.idle";
+    row.subject = "cpu:0";
+    row.time_ns = row.ord_ns = time_ns;
+    row.value = 60;
+    view_.OnRecord({row.ord_ns, 0, format::TableId::kMetrics, &row});
+  }
+
+  RunView view_;
+};
+
+/// Samples of a forged run lie as far apart as times can.
+TEST_F(FarTimesTest, AHeatMapHasItsColumns) {
+  view_.begin_ns = format::kTimeBound.least;
+  for (const std::int64_t t :
+       {std::int64_t{0}, 3'300'000'000'000'000'000, 6'917'000'000'000'000'000}) {
+    Metric(format::kTimeBound.least + t);
+  }
+  for (const std::int64_t to : {std::int64_t{0}, std::numeric_limits<std::int64_t>::max()}) {
+    for (const std::int64_t from : {std::int64_t{0}, std::numeric_limits<std::int64_t>::min(),
+                                    std::numeric_limits<std::int64_t>::max()}) {
+      for (const std::size_t columns : {1U, 400U}) {
+        const auto map =
+            view_.Heatmap({.name = "cpu.busy", .from_ns = from, .to_ns = to, .columns = columns});
+        ASSERT_TRUE(map.ok());
+        EXPECT_LE(map->columns, columns);
+        EXPECT_GT(map->width_ns, 0);
+        EXPECT_TRUE(ParseJson(HeatJson(*map)).is_object());
+      }
+    }
+  }
+}
+
+TEST_F(FarTimesTest, ASeriesIsInTheOrderOfTime) {
+  view_.begin_ns = format::kTimeBound.least;
+  for (int i = 0; i < 300; ++i) {
+    Metric(i < 150 ? format::kTimeBound.least : format::kTimeBound.most);
+  }
+  for (const std::size_t points : {1U, 3U, 1000U}) {
+    SeriesQuery query;
+    query.name = "cpu.busy";
+    query.points = points;
+    const nlohmann::json body = ParseJson(view_.SeriesJson(query).value());
+    const auto t = body["t"].get<std::vector<std::int64_t>>();
+    EXPECT_TRUE(std::is_sorted(t.begin(), t.end())) << points;
+    EXPECT_EQ(*std::max_element(body["max"].begin(), body["max"].end()), 40);
+  }
 }
 
 TEST(RunViewTest, ALowerLimitGivesUpPointsAndKeepsExtremes) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "format/event_number.h"
 #include "store/folder.h"
 
 namespace telltale::store {
@@ -18,12 +19,10 @@ constexpr std::int64_t kBegin = std::numeric_limits<std::int64_t>::min();
 
 void SeenEnd::Take(const format::EventRow& row) {
   if (row.kind != "recording.lost" || row.attempt < attempt) return;
-  const auto data = ParseJson(row.data);
-  if (!data.is_object()) return;
-  const auto ended = data.find("ended_ns");
-  if (ended == data.end() || !ended->is_number_integer()) return;
+  const auto ended = format::EventNumber(ParseJson(row.data), "ended_ns", format::kTimeBound);
+  if (!ended) return;
   attempt = row.attempt;
-  ns = ended->get<std::int64_t>();
+  ns = *ended;
 }
 
 bool WatchLog::Advance(bool final, const Visitor& visit) {
@@ -61,9 +60,8 @@ void WatchLog::OnEvent(const format::EventRow& row) {
   } else if (row.kind == "order.gave_up") {
     const auto data = ParseJson(row.data);
     if (!data.is_object() || !data.contains("writer") || !data["writer"].is_string()) return;
-    const auto from = data.find("from_ns");
-    const bool known = from != data.end() && from->is_number_integer();
-    gave_up_[data["writer"].get<std::string>()] = known ? from->get<std::int64_t>() : kBegin;
+    const auto from = format::EventNumber(data, "from_ns", format::kTimeBound);
+    gave_up_[data["writer"].get<std::string>()] = from.value_or(kBegin);
   }
 }
 

@@ -27,7 +27,7 @@ constexpr std::uint32_t kTables =
     store::MaskOf(format::TableId::kSteps) | store::MaskOf(format::TableId::kScalars) |
     store::MaskOf(format::TableId::kMetrics) | store::MaskOf(format::TableId::kLedger);
 
-double Seconds(std::int64_t ns) { return static_cast<double>(ns) / kNsPerSecond; }
+double Seconds(Sum ns) { return static_cast<double>(ns) / kNsPerSecond; }
 
 /// Of each core and of each process there are too many, and those of processes come and go.
 bool IsExported(std::string_view subject) {

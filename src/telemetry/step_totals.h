@@ -37,7 +37,7 @@ class StepTotals {
 
   const Sums& all() const { return all_; }
   std::uint64_t skipped() const { return skipped_; }
-  std::int64_t probe_ns() const { return probe_ns_; }
+  Sum probe_ns() const { return probe_ns_; }
   std::int64_t newest_step() const { return newest_step_; }
   std::int64_t last_end_ns() const { return last_end_ns_; }
 

@@ -1099,6 +1099,8 @@ TEST(TextTest, DurationsHaveTwoParts) {
     return text;
   };
   EXPECT_EQ(plain(0), "0 s");
+  EXPECT_EQ(plain(1e300), "1.00e+300 s") << "what a rule may say that something costs";
+  EXPECT_EQ(plain(-1e19), "−1.00e+19 s");
   EXPECT_EQ(plain(2.1e-5), "21.0 µs");
   EXPECT_EQ(plain(0.5484), "548 ms");
   EXPECT_EQ(plain(0.99999), "1.00 s");

@@ -11,6 +11,7 @@
 #include <regex>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "base/json.h"
 #include "base/units.h"
@@ -105,6 +106,30 @@ TEST_F(OverviewTest, TheExitIsACodeOrASignal) {
   view_.data.replay.state.exit_code.reset();
   view_.data.replay.state.signal = 9;
   EXPECT_EQ(JsonText(Overview()["exit"]), R"({"signal":9})");
+}
+
+TEST_F(OverviewTest, TimesThatLieFarApartMakeShares) {
+  // Two attempts, each from the first of all times to the last.
+  for (std::uint32_t attempt = 1; attempt <= 2; ++attempt) {
+    for (const auto& [kind, time_ns] : {std::pair("run.attempt_start", format::kTimeBound.least),
+                                        std::pair("run.attempt_end", format::kTimeBound.most)}) {
+      format::EventRow row;
+      row.time_ns = row.ord_ns = time_ns;
+      row.kind = kind;
+      row.attempt = attempt;
+      Feed(row);
+    }
+  }
+  Event("gap", 0, R"({"from_ns": -9223372036854775808, "to_ns": 9223372036854775807})");
+  const json o = Overview();
+  double sum = 0;
+  for (const json& phase : o["run_phases"]) {
+    EXPECT_GE(phase["share"].get<double>(), 0);
+    EXPECT_LE(phase["share"].get<double>(), 1);
+    sum += phase["share"].get<double>();
+  }
+  EXPECT_GT(sum, 0.5);
+  EXPECT_TRUE(o["gaps"].empty());
 }
 
 TEST_F(OverviewTest, StepsAndScalarsAreOfTheSameRank) {

@@ -7,6 +7,7 @@
 
 #include "analysis/trace/registry.h"
 #include "analysis/trace/rows.h"
+#include "base/saturate.h"
 
 namespace telltale::analysis::trace {
 
@@ -45,9 +46,8 @@ Result<Tables> RunAnnotations(TraceSource& source, const Options& options) {
     for (const AnnotationTime& one : AnnotationTimesOf(trace, scope)) {
       const Moments& m = one.durations_ns;
       table.Add({Int(rank), Text(one.device ? "device" : "host"), Text(one.name), Int(m.count()),
-                 Int(static_cast<std::int64_t>(m.sum())), Real(m.mean()),
-                 Int(static_cast<std::int64_t>(m.max())), Int(static_cast<std::int64_t>(m.min())),
-                 Real(m.std())});
+                 Int(SaturatingCast(m.sum())), Real(m.mean()), Int(SaturatingCast(m.max())),
+                 Int(SaturatingCast(m.min())), Real(m.std())});
     }
   }
   return out;

@@ -104,8 +104,8 @@ Result<RecordedCommunication> RecordedCommunicationOf(const std::filesystem::pat
       if (c[0].Text(i) != "TRAIN") continue;
       StepCommunication& rank = out.ranks[static_cast<std::int32_t>(c[1].Int(i))];
       ++rank.steps;
-      rank.step_ns = SaturatingAdd(rank.step_ns, c[2].Int(i));
-      rank.wait_ns = SaturatingAdd(rank.wait_ns, c[3].Int(i));
+      rank.step_ns += c[2].Int(i);
+      rank.wait_ns += c[3].Int(i);
     }
     return {};
   };
@@ -124,7 +124,7 @@ Result<RecordedCommunication> RecordedCommunicationOf(const std::filesystem::pat
           out.collectives[{static_cast<std::int32_t>(c[2].Int(i)),
                            std::string(operations.Of(name.substr(kCollective.size())))}];
       ++total.calls;
-      total.total_ns = SaturatingAdd(total.total_ns, c[3].Int(i));
+      total.total_ns += c[3].Int(i);
     }
     return {};
   };
@@ -163,7 +163,7 @@ Result<Tables> RunCommunication(TraceSource& source, const Options& options) {
   std::vector<SharedRank> shares;
   for (const auto& [rank, steps] : recorded.ranks) {
     if (!wanted(rank)) continue;
-    ranks.Add({Int(rank), Text("steps"), Int(steps.steps), steps.step_ns, steps.wait_ns,
+    ranks.Add({Int(rank), Text("steps"), Int(steps.steps), Int(steps.step_ns), Int(steps.wait_ns),
                Share(steps.wait_ns, steps.step_ns), Cell(), Cell()});
     const auto parallel = recorded.parallel.find(rank);
     if (parallel == recorded.parallel.end()) {
@@ -175,7 +175,7 @@ Result<Tables> RunCommunication(TraceSource& source, const Options& options) {
     }
     // It communicates within the backward: the steps do not tell of it.
     const ParallelStep& one = parallel->second;
-    const std::int64_t mean = steps.step_ns / static_cast<std::int64_t>(steps.steps);
+    const std::int64_t mean = steps.step_ns.value() / static_cast<std::int64_t>(steps.steps);
     ranks.Add({Int(rank), Text("parallel"), Int(1), mean, one.communication_ns,
                Share(one.communication_ns, mean), one.overlap_ns,
                Share(one.overlap_ns, one.communication_ns)});
@@ -184,8 +184,8 @@ Result<Tables> RunCommunication(TraceSource& source, const Options& options) {
     const auto& [rank, name] = key;
     if (!wanted(rank)) continue;
     const auto steps = recorded.ranks.find(rank);
-    const std::int64_t step_ns = steps == recorded.ranks.end() ? 0 : steps->second.step_ns;
-    operations.Add({Int(rank), Text(name), Int(total.calls), total.total_ns,
+    const Sum step_ns = steps == recorded.ranks.end() ? Sum() : steps->second.step_ns;
+    operations.Add({Int(rank), Text(name), Int(total.calls), Int(total.total_ns),
                     Real(static_cast<double>(total.total_ns) / static_cast<double>(total.calls)),
                     Share(total.total_ns, step_ns), total.bytes < 0 ? Cell() : Cell(total.bytes)});
   }
@@ -193,15 +193,15 @@ Result<Tables> RunCommunication(TraceSource& source, const Options& options) {
     if (!source.HasTrace(rank)) continue;
     TELLTALE_ASSIGN_OR_RETURN(const Trace trace, source.Load(rank, {}));
     const StepBreakdown b = StepBreakdownOf(trace);
-    std::int64_t wall = 0, communication = 0, overlap = 0;
+    Sum wall = 0, communication = 0, overlap = 0;
     for (const StepCost& step : b.steps) {
-      wall = SaturatingAdd(wall, step.span.length());
-      communication = SaturatingAdd(communication, step.communication_ns);
-      overlap = SaturatingAdd(overlap, step.overlap_ns);
+      wall += step.span.length();
+      communication += step.communication_ns;
+      overlap += step.overlap_ns;
     }
     if (b.steps.empty()) continue;
-    ranks.Add({Int(rank), Text("trace"), Int(b.steps.size()), wall, communication,
-               Share(communication, wall), overlap, Share(overlap, communication)});
+    ranks.Add({Int(rank), Text("trace"), Int(b.steps.size()), Int(wall), Int(communication),
+               Share(communication, wall), Int(overlap), Share(overlap, communication)});
   }
   if (ranks.rows.empty()) {
     out.notes.emplace_back(

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/saturate.h"
 #include "base/status.h"
 #include "store/reader.h"
 
@@ -19,14 +20,14 @@ namespace telltale::analysis::trace {
 /// Of one rank's TRAIN steps.
 struct StepCommunication {
   std::uint64_t steps = 0;
-  std::int64_t step_ns = 0;  ///< Sum of the steps' durations.
-  std::int64_t wait_ns = 0;  ///< Of that, in which the training waited for other ranks.
+  Sum step_ns = 0;  ///< Of the steps' durations.
+  Sum wait_ns = 0;  ///< Of that, in which the training waited for other ranks.
 };
 
 /// Calls of one collective by one rank, in its TRAIN steps.
 struct CollectiveTotal {
   std::uint64_t calls = 0;
-  std::int64_t total_ns = 0;
+  Sum total_ns = 0;
   std::int64_t bytes = -1;  ///< Of all its calls in the run; -1: not known.
 };
 

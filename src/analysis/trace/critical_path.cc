@@ -15,6 +15,7 @@
 #include "analysis/trace/queue_length.h"
 #include "analysis/trace/registry.h"
 #include "analysis/trace/rows.h"
+#include "base/saturate.h"
 
 namespace telltale::analysis::trace {
 namespace {
@@ -442,12 +443,12 @@ Result<CriticalPath> CriticalPath::Of(const Trace& trace, const Scope& scope,
                               "wait for itself): there is no critical path in this window",
                               trace.rank));
   }
-  out.length_ns_ = static_cast<std::int64_t>(length);
+  out.length_ns_ = SaturatingCast(length);
   return out;
 }
 
-std::array<std::int64_t, kPathBoundNames.size()> CriticalPath::by_bound() const {
-  std::array<std::int64_t, kPathBoundNames.size()> out{};
+std::array<Sum, kPathBoundNames.size()> CriticalPath::by_bound() const {
+  std::array<Sum, kPathBoundNames.size()> out{};
   for (const PathEdge& edge : path_) out[static_cast<std::size_t>(edge.bound)] += edge.weight_ns;
   return out;
 }
@@ -482,7 +483,7 @@ std::int64_t CriticalPath::SavedBy(const WhatIf& what_if) const {
   const bool assumed = Longest(before, true, &old_length, nullptr);
   if (!assumed && !Longest(before, false, &old_length, nullptr)) return 0;
   if (!Longest(after, assumed, &new_length, nullptr)) return 0;
-  return static_cast<std::int64_t>(old_length - new_length);
+  return SaturatingCast(old_length - new_length);
 }
 
 Result<WhatIf> ParseWhatIf(std::string_view text) {
@@ -571,9 +572,10 @@ Result<Tables> RunCriticalPath(TraceSource& source, const Options& options) {
                  wall, path.length_ns(), Int(path.nodes()), Int(path.edges().size())});
     const auto sums = path.by_bound();
     for (std::size_t i = 0; i < static_cast<std::size_t>(PathBound::kNothing); ++i) {
-      bounds.Add({Int(rank), Text(kPathBoundNames[i]), sums[i], Share(sums[i], path.length_ns())});
+      bounds.Add(
+          {Int(rank), Text(kPathBoundNames[i]), Int(sums[i]), Share(sums[i], path.length_ns())});
     }
-    std::map<std::pair<PathBound, std::uint32_t>, std::pair<std::int64_t, std::int64_t>> by_name;
+    std::map<std::pair<PathBound, std::uint32_t>, std::pair<Sum, std::int64_t>> by_name;
     for (const PathEdge& edge : path.edges()) {
       if (edge.row == kNoRow) continue;
       auto& [sum, pieces] = by_name[{edge.bound, trace.name[edge.row]}];
@@ -584,19 +586,19 @@ Result<Tables> RunCriticalPath(TraceSource& source, const Options& options) {
                    Text(trace.NameOf(edge.row)), edge.weight_ns});
       }
     }
-    std::vector<
-        std::pair<std::pair<PathBound, std::uint32_t>, std::pair<std::int64_t, std::int64_t>>>
-        order(by_name.begin(), by_name.end());
+    std::vector<std::pair<std::pair<PathBound, std::uint32_t>, std::pair<Sum, std::int64_t>>> order(
+        by_name.begin(), by_name.end());
     std::stable_sort(order.begin(), order.end(),
                      [](const auto& a, const auto& b) { return a.second.first > b.second.first; });
     for (const auto& [key, sum] : order) {
       slices.Add({Int(rank), Text(kPathBoundNames[static_cast<std::size_t>(key.first)]),
-                  Text(trace.names[key.second]), sum.first, Share(sum.first, path.length_ns()),
+                  Text(trace.names[key.second]), Int(sum.first), Share(sum.first, path.length_ns()),
                   sum.second});
     }
     for (const WhatIf& what_if : what_ifs) {
       const std::int64_t saved = path.SavedBy(what_if);
-      changes.Add({Int(rank), Text(what_if.text), saved, std::max<std::int64_t>(0, wall - saved)});
+      changes.Add({Int(rank), Text(what_if.text), saved,
+                   std::max<std::int64_t>(0, SaturatingSub(wall, saved))});
     }
     bool synced = false;
     for (std::size_t i = 0; i < trace.size() && !synced; ++i) {

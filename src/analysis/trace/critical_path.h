@@ -20,6 +20,7 @@
 
 #include "analysis/trace/scope.h"
 #include "analysis/trace/trace.h"
+#include "base/saturate.h"
 #include "base/status.h"
 
 namespace telltale::analysis::trace {
@@ -71,7 +72,7 @@ class CriticalPath {
   /// The edges of the path in order, and their weights in sum.
   const std::vector<PathEdge>& edges() const { return path_; }
   std::int64_t length_ns() const { return length_ns_; }
-  std::array<std::int64_t, kPathBoundNames.size()> by_bound() const;
+  std::array<Sum, kPathBoundNames.size()> by_bound() const;
   std::size_t nodes() const { return nodes_; }
 
   /// How much shorter the longest chain is with the change. Here nothing begins before its launch

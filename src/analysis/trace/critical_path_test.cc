@@ -9,7 +9,7 @@ namespace telltale::analysis::trace {
 namespace {
 
 std::int64_t BoundNs(const CriticalPath& path, PathBound bound) {
-  return path.by_bound()[static_cast<std::size_t>(bound)];
+  return path.by_bound()[static_cast<std::size_t>(bound)].value();
 }
 
 CriticalPath Path(const Trace& trace) {

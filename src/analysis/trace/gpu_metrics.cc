@@ -231,7 +231,7 @@ GpuMetricsOfRank GpuMetricsOf(const Trace& trace) {
     }
     m.sm_efficiency = all > 0 && has_blocks ? filled / all : kNone;
     m.occupancy = occupied_ns > 0 ? occupied / static_cast<double>(occupied_ns) / 100 : kNone;
-    const auto of_kernels = [&](std::int64_t part) {
+    const auto of_kernels = [&](Sum part) {
       return m.kernel_ns > 0 ? static_cast<double>(part) / static_cast<double>(m.kernel_ns) : kNone;
     };
     m.tensor_core_share = of_kernels(on_tensor);
@@ -255,7 +255,7 @@ Result<Tables> RunGpuMetrics(TraceSource& source, const Options&) {
     for (const GpuMetrics& m : metrics.devices) {
       table.Add({Int(rank), Int(m.device), Real(m.utilisation), Real(m.sm_efficiency),
                  Real(m.occupancy), Real(m.tensor_core_share), Real(m.tensor_core_wide),
-                 m.kernel_ns});
+                 Int(m.kernel_ns)});
     }
     eligible.Add({Int(rank), Real(metrics.eligible_share)});
   }

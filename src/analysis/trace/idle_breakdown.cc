@@ -53,13 +53,13 @@ Result<Tables> RunIdleBreakdown(TraceSource& source, const Options& options) {
     const auto streams = IdleBreakdownOf(trace, scope, options.idle_gap_ns);
     if (streams.empty()) NoteNoDevice(trace, &out);
     for (const StreamIdle& idle : streams) {
-      const std::int64_t whole = idle.sum_ns[0] + idle.sum_ns[1] + idle.sum_ns[2];
+      const Sum whole = idle.sum_ns[0] + idle.sum_ns[1] + idle.sum_ns[2];
       for (std::size_t c = 0; c < kIdleCauseNames.size(); ++c) {
         const Description& gaps = idle.gaps[c];
         if (gaps.count == 0) continue;
         table.Add({Int(rank), Int(idle.device), Int(idle.stream), Text(kIdleCauseNames[c]),
-                   idle.sum_ns[c], Share(idle.sum_ns[c], whole), Int(gaps.count), Real(gaps.mean),
-                   Real(gaps.median), Real(gaps.max)});
+                   Int(idle.sum_ns[c]), Share(idle.sum_ns[c], whole), Int(gaps.count),
+                   Real(gaps.mean), Real(gaps.median), Real(gaps.max)});
       }
     }
   }

@@ -12,6 +12,7 @@
 #include "analysis/trace/describe.h"
 #include "analysis/trace/scope.h"
 #include "analysis/trace/trace.h"
+#include "base/saturate.h"
 
 namespace telltale::analysis::trace {
 
@@ -22,8 +23,8 @@ inline constexpr std::array<std::string_view, 3> kIdleCauseNames = {"host_wait",
 struct StreamIdle {
   std::int32_t device = -1;
   std::int64_t stream = -1;
-  std::array<std::int64_t, 3> sum_ns{};  ///< By cause. Overlaps on the stream count negative.
-  std::array<Description, 3> gaps{};     ///< Of the gaps in ns, by cause.
+  std::array<Sum, 3> sum_ns{};        ///< By cause. Overlaps on the stream count negative.
+  std::array<Description, 3> gaps{};  ///< Of the gaps in ns, by cause.
 };
 std::vector<StreamIdle> IdleBreakdownOf(const Trace& trace, const Scope& scope,
                                         std::int64_t kernel_gap_ns);

@@ -2,10 +2,13 @@
 #include "analysis/trace/kernel_breakdown.h"
 
 #include <algorithm>
+#include <array>
+#include <tuple>
 #include <utility>
 
 #include "analysis/trace/registry.h"
 #include "analysis/trace/rows.h"
+#include "base/saturate.h"
 
 namespace telltale::analysis::trace {
 
@@ -71,7 +74,7 @@ Result<Tables> RunKernelBreakdown(TraceSource& source, const Options& options) {
                            {"rank", "class", "name", "count", "sum_ns", "share", "mean_ns",
                             "max_ns", "min_ns", "std_ns"});
   kernels.shown = options.top;
-  OverlapTimes sums{};
+  std::array<Sum, std::tuple_size_v<OverlapTimes>> sums{};  // Of all ranks.
   for (const std::int32_t rank : source.ranks()) {
     TELLTALE_ASSIGN_OR_RETURN(const Trace trace, source.Load(rank, {}));
     const Scope scope(trace, options.scope);
@@ -85,20 +88,20 @@ Result<Tables> RunKernelBreakdown(TraceSource& source, const Options& options) {
     for (const KernelStatistics& one : statistics) {
       const Moments& m = one.durations_ns;
       kernels.Add({Int(rank), Text(kKernelClassNames[static_cast<std::size_t>(one.of)]),
-                   Text(one.name), Int(m.count()), Int(static_cast<std::int64_t>(m.sum())),
-                   Share(m.sum(), whole), Real(m.mean()), Int(static_cast<std::int64_t>(m.max())),
-                   Int(static_cast<std::int64_t>(m.min())), Real(m.std())});
+                   Text(one.name), Int(m.count()), Int(SaturatingCast(m.sum())),
+                   Share(m.sum(), whole), Real(m.mean()), Int(SaturatingCast(m.max())),
+                   Int(SaturatingCast(m.min())), Real(m.std())});
     }
   }
-  std::int64_t whole = 0;
-  std::vector<std::pair<std::int64_t, std::size_t>> order;
+  Sum whole = 0;
+  std::vector<std::pair<Sum, std::size_t>> order;
   for (std::size_t i = 1; i < sums.size(); ++i) {
     whole += sums[i];
     if (sums[i] > 0) order.emplace_back(sums[i], i);
   }
   std::sort(order.rbegin(), order.rend());
   for (const auto& [sum, mask] : order) {
-    classes.Add({Text(OverlapName(mask)), sum, Share(sum, whole)});
+    classes.Add({Text(OverlapName(mask)), Int(sum), Share(sum, whole)});
   }
   return out;
 }

@@ -159,7 +159,7 @@ Result<Tables> RunKernelSequences(TraceSource& source, const Options& options) {
     }
     for (const KernelSequence& s : sequences) {
       table.Add({Int(rank), Text(s.op), Text(fmt::format("{}", fmt::join(s.kernels, "|"))),
-                 Int(s.count), s.device_ns, s.host_ns});
+                 Int(s.count), Int(s.device_ns), Int(s.host_ns)});
     }
   }
   return out;

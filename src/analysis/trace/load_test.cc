@@ -189,5 +189,66 @@ TEST_F(TraceLoadTest, EveryAnalysisRunsOnASmallTrace) {
   EXPECT_EQ(FindAnalysis("horoscope"), nullptr);
 }
 
+/// The longest slices there can be, so many of them that 64 bits hold no sum of theirs.
+TEST_F(TraceLoadTest, SumsOfAnyTimesStayAtTheEnds) {
+  auto writer = store::Writer::Open(run_ / "agent-b", "agent-b");
+  ASSERT_TRUE(writer.ok()) << writer.status().message();
+  const std::int64_t longest = format::kLengthBound.most;
+  format::Batch batch;
+  for (int i = 0; i < 80; ++i) {
+    const std::int64_t begin = i * 1000;
+    const std::int32_t rank = i % 2;
+    format::SliceRow step = Slice(rank, "step", "ProfilerStep#1", begin, longest);
+    step.step = i;
+    format::SliceRow op = Slice(rank, "op", "aten::mm", begin + 1, longest);
+    format::SliceRow child = Slice(rank, "annotation", "range", begin + 2, longest);
+    format::SliceRow call = Slice(rank, "runtime", "cudaLaunchKernel", begin + 3, longest);
+    call.correlation = 1000 + i;
+    format::SliceRow kernel =
+        Slice(rank, "kernel", i % 3 == 0 ? "ncclDevKernel" : "gemm", begin + 4, longest);
+    kernel.correlation = call.correlation;
+    kernel.device = 0;
+    kernel.stream = 7;
+    kernel.tid = 0;
+    format::SliceRow copy =
+        Slice(rank, "memcpy", "Memcpy HtoD (Pageable -> Device)", begin + 5, longest);
+    copy.device = 0;
+    copy.stream = 8;
+    copy.bytes = format::kSignedBound.most;
+    for (const format::SliceRow& row : {step, op, child, call, kernel, copy}) {
+      batch.rows.slices.push_back(row);
+    }
+  }
+  batch.watermark_ns = format::kTimeBound.most;
+  ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
+  for (const Analysis& analysis : Analyses()) {
+    auto source = TraceSource::Open(run_, {});
+    ASSERT_TRUE(source.ok());
+    Options options;
+    options.name = "mm";
+    options.against = run_;
+    options.annotation = "";
+    options.accelerator = "A100";
+    options.series = true;
+    options.what_if = {"host=1000", "compute=1000"};
+    const auto tables = analysis.run(*source, options);
+    ASSERT_TRUE(tables.ok()) << analysis.name << ": " << tables.status().message();
+    for (const Table& table : tables->tables) {
+      for (const auto& row : table.rows) {
+        for (std::size_t i = 0; i < row.size(); ++i) {
+          const std::string& column = table.columns[i];
+          // Idle time counts overlaps negative, and what takes longer saves nothing.
+          if (table.name == "idle" || column == "saved_ns" || column == "difference_ns") continue;
+          const bool time = column.ends_with("_ns") || column.ends_with("_bytes");
+          const auto* const whole = std::get_if<std::int64_t>(&row[i]);
+          if (time && whole != nullptr) {
+            EXPECT_GE(*whole, 0) << analysis.name << " " << table.name << " " << column;
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace telltale::analysis::trace

@@ -85,9 +85,9 @@ Result<Tables> RunMemoryBandwidth(TraceSource& source, const Options& options) {
     NoteScope(trace, scope, &out);
     for (const CopyBandwidth& of : MemoryBandwidthOf(trace, scope)) {
       const Description d = BandwidthSummary(of);
-      table.Add({Int(rank), Text(of.kind), Int(of.copies), of.bytes, of.busy_ns, Int(d.count),
-                 Real(d.mean), Real(d.std), Real(d.min), Real(d.q25), Real(d.median), Real(d.q75),
-                 Real(d.max)});
+      table.Add({Int(rank), Text(of.kind), Int(of.copies), Int(of.bytes), Int(of.busy_ns),
+                 Int(d.count), Real(d.mean), Real(d.std), Real(d.min), Real(d.q25), Real(d.median),
+                 Real(d.q75), Real(d.max)});
       if (series == nullptr) continue;
       for (const BandwidthPoint& point : of.points) {
         series->Add({Int(rank), Text(of.kind), point.time_ns, Real(point.gbps)});

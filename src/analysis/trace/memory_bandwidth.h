@@ -21,7 +21,7 @@ struct BandwidthPoint {
 struct CopyBandwidth {
   std::string kind;
   std::uint64_t copies = 0;
-  std::int64_t bytes = 0;
+  Sum bytes = 0;
   Sum busy_ns = 0;  ///< Their durations in sum.
   std::vector<BandwidthPoint> points;
 };

@@ -89,7 +89,8 @@ Result<Tables> RunOpKernels(TraceSource& source, const Options& options) {
     for (const OpKernels& one :
          OpKernelsOf(trace, scope, options.name.empty() ? "aten::" : options.name)) {
       table.Add({Int(rank), Text(one.op), Text(fmt::format("{}", fmt::join(one.kernels, "|"))),
-                 Int(one.count), Real(one.op_delay_ns), Real(one.runtime_delay_ns), one.device_ns});
+                 Int(one.count), Real(one.op_delay_ns), Real(one.runtime_delay_ns),
+                 Int(one.device_ns)});
     }
   }
   return out;

@@ -99,7 +99,7 @@ Result<Tables> RunRoofline(TraceSource& source, const Options& options) {
       continue;
     }
     const double rate = r.wall_ns > 0 ? r.flops / (static_cast<double>(r.wall_ns) / 1e9) : 0;
-    whole.Add({Int(rank), Real(r.flops), r.wall_ns, Real(rate / 1e12),
+    whole.Add({Int(rank), Real(r.flops), Int(r.wall_ns), Real(rate / 1e12),
                peak > 0 ? Real(peak / 1e12) : Cell(), Share(rate, peak)});
     for (const OpRate& op : r.ops) {
       double attainable = peak;
@@ -108,7 +108,7 @@ Result<Tables> RunRoofline(TraceSource& source, const Options& options) {
         attainable = std::min(peak, op.intensity() * bandwidth);
         bound = attainable < peak ? "memory" : "compute";
       }
-      table.Add({Int(rank), Text(op.name), Int(op.count), Real(op.flops), op.device_ns,
+      table.Add({Int(rank), Text(op.name), Int(op.count), Real(op.flops), Int(op.device_ns),
                  Real(op.rate() / 1e12), op.bytes > 0 ? Real(op.intensity()) : Cell(),
                  attainable > 0 ? Real(attainable / 1e12) : Cell(), Share(op.rate(), attainable),
                  bound.empty() ? Cell() : Text(bound)});

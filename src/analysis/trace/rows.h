@@ -10,16 +10,19 @@
 #include "analysis/trace/scope.h"
 #include "analysis/trace/tables.h"
 #include "analysis/trace/trace.h"
+#include "base/saturate.h"
 
 namespace telltale::analysis::trace {
 
 inline Cell Int(std::integral auto value) { return static_cast<std::int64_t>(value); }
+inline Cell Int(Sum value) { return value.value(); }
 inline Cell Text(std::string_view text) { return std::string(text); }
 /// Nothing where `whole` is not above zero.
 Cell Share(double part, double whole);
 inline Cell Share(std::int64_t part, std::int64_t whole) {
   return Share(static_cast<double>(part), static_cast<double>(whole));
 }
+inline Cell Share(Sum part, Sum whole) { return Share(part.value(), whole.value()); }
 /// Nothing where it is no finite number.
 Cell Real(double value);
 

@@ -13,6 +13,7 @@
 #include "analysis/trace/registry.h"
 #include "analysis/trace/rows.h"
 #include "analysis/trace/scope.h"
+#include "base/saturate.h"
 
 namespace telltale::analysis::trace {
 namespace {
@@ -270,8 +271,9 @@ StepBreakdown StepBreakdownOf(const Trace& trace) {
     step.computation_ns = LengthWithin(computation, step.span);
     step.communication_ns = LengthWithin(communication, step.span);
     step.overlap_ns = LengthWithin(both, step.span);
+    // In pairs that are not below zero and not above it: the sum of all four has no overflow.
     step.rest_ns =
-        step.span.length() + step.overlap_ns - step.computation_ns - step.communication_ns;
+        (step.span.length() - step.computation_ns) + (step.overlap_ns - step.communication_ns);
   }
   return out;
 }
@@ -300,9 +302,9 @@ Result<Tables> RunStepBreakdown(TraceSource& source, const Options& options) {
           rank));
       continue;
     }
-    std::array<std::int64_t, kStepRoleNames.size()> sums{};
-    std::array<std::int64_t, 4> overlaps{};
-    std::int64_t wall = 0;
+    std::array<Sum, kStepRoleNames.size()> sums{};
+    std::array<Sum, 4> overlaps{};
+    Sum wall = 0;
     for (const StepCost& step : b.steps) {
       std::vector<Cell> row = {Int(rank), step.step, step.span.length()};
       for (std::size_t r = 0; r < sums.size(); ++r) {
@@ -323,7 +325,7 @@ Result<Tables> RunStepBreakdown(TraceSource& source, const Options& options) {
     }
     mean.Add({Int(rank), Text("wall"), Real(static_cast<double>(wall) / n), Share(wall, wall)});
     std::vector<Cell> row = {Int(rank)};
-    for (const std::int64_t sum : overlaps) row.push_back(Real(static_cast<double>(sum) / n));
+    for (const Sum sum : overlaps) row.push_back(Real(static_cast<double>(sum) / n));
     overlap.Add(std::move(row));
   }
   return out;

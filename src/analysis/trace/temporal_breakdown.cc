@@ -40,7 +40,7 @@ Result<Tables> RunTemporalBreakdown(TraceSource& source, const Options& options)
       NoteNoDevice(trace, &out);
       continue;
     }
-    table.Add({Int(rank), b.span_ns, b.idle_ns, b.compute_ns, b.non_compute_ns,
+    table.Add({Int(rank), Int(b.span_ns), Int(b.idle_ns), Int(b.compute_ns), Int(b.non_compute_ns),
                Share(b.idle_ns, b.span_ns), Share(b.compute_ns, b.span_ns),
                Share(b.non_compute_ns, b.span_ns)});
   }

@@ -15,9 +15,9 @@ namespace telltale::analysis::trace {
 /// ns; the three add up to `span_ns`.
 struct TemporalBreakdown {
   Sum span_ns = 0;
-  std::int64_t idle_ns = 0;
-  std::int64_t compute_ns = 0;
-  std::int64_t non_compute_ns = 0;
+  Sum idle_ns = 0;
+  Sum compute_ns = 0;
+  Sum non_compute_ns = 0;
 };
 
 /// All zero where no device worked.

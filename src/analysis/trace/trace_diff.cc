@@ -128,7 +128,7 @@ Result<Tables> RunTraceDiff(TraceSource& source, const Options& options) {
     const auto change = static_cast<std::size_t>(d.change());
     ++of_change[change];
     table.Add({Text(d.name), Text(kOpChangeNames[change]), Int(d.control.count), Int(d.test.count),
-               d.control.sum_ns, d.test.sum_ns, d.difference_ns()});
+               Int(d.control.sum_ns), Int(d.test.sum_ns), d.difference_ns()});
   }
   for (std::size_t i = 0; i < of_change.size(); ++i) {
     changes.Add({Text(kOpChangeNames[i]), of_change[i]});

@@ -26,7 +26,8 @@ struct OpDiff {
   OpCounts control;
   OpCounts test;
   OpChange change() const;  ///< By counts.
-  std::int64_t difference_ns() const { return test.sum_ns - control.sum_ns; }
+  /// Neither is below zero, so it has an absolute value.
+  std::int64_t difference_ns() const { return (test.sum_ns - control.sum_ns).value(); }
 };
 
 enum class DiffDevice : std::uint8_t { kAll, kCpu, kGpu };

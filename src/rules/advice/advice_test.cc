@@ -2,10 +2,13 @@
 // Each check fires on a trace or facts with its fault planted, and is silent where it is cured.
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -339,7 +342,7 @@ TEST(AdviceTest, WaitsOfTheHostCountWhereTheDeviceIdles) {
   const auto found = Of(RunWith({rank}), "HostWaits");
   ASSERT_EQ(found.size(), 1U);
   EXPECT_NEAR(EvidenceOf(found[0])["share"].get<double>(), 0.1, 1e-6);
-  rank.devices[0].busy_ns = rank.wall_ns;
+  rank.devices[0].busy_ns = rank.wall_ns.value();
   EXPECT_TRUE(Of(RunWith({rank}), "HostWaits").empty());
 }
 
@@ -358,6 +361,47 @@ TEST(AdviceTest, WhatBoundsTheDevice) {
   EXPECT_EQ(MessageOf(RunWith({rank}), "RooflineBound"), "Latency-bound");
   rank.flops = 60e12;
   EXPECT_TRUE(Of(RunWith({rank}), "RooflineBound").empty());
+}
+
+TEST(AdviceTest, SumsThatNothingHoldsAreTheMostThereIs) {
+  RankFacts rank = Rank();
+  rank.wall_ns = std::numeric_limits<std::int64_t>::max();
+  rank.role_ns[static_cast<std::size_t>(trace::StepRole::kMemcpy)] = rank.wall_ns;
+  rank.role_ns[static_cast<std::size_t>(trace::StepRole::kDataLoader)] = rank.wall_ns;
+  for (DeviceFacts& device : rank.devices) device.kernel_ns = rank.wall_ns;
+  rank.devices.push_back(rank.devices.front());
+  rank.eligible_share = 1;
+  // Two of each: their sum is beyond 64 bits.
+  for (int i = 0; i < 2; ++i) {
+    for (const auto& [name, category, on_device] :
+         {std::tuple("cudaStreamSynchronize", Category::kRuntime, false),
+          std::tuple("collect", Category::kGc, false),
+          std::tuple("RecvTensor", Category::kComm, false),
+          std::tuple("debug_print", Category::kOp, false),
+          std::tuple("BatchNorm", Category::kModule, false),
+          std::tuple("aten::mm", Category::kOp, false), std::tuple("gemm", Category::kKernel, true),
+          std::tuple("Memcpy HtoD (Pageable -> Device)", Category::kMemcpy, true)}) {
+      NameTotal total = Named(name, category, 1, on_device);
+      total.total_ns = total.self_ns = total.host_ns = total.device_ns = rank.wall_ns;
+      total.bytes = rank.wall_ns;
+      rank.names.push_back(std::move(total));
+    }
+  }
+  for (const char* check :
+       {"HostWaits", "GarbageCollection", "RemoteTransfers", "DebugPrint", "UnfusedBatchNorm",
+        "DataTransfer", "MixedPrecision", "ExpensiveOperation"}) {
+    const auto found = Of(RunWith({rank}), check);
+    ASSERT_FALSE(found.empty()) << check;
+    for (const Finding& one : found) {
+      EXPECT_GE(one.incident.cost_seconds, 0) << check;
+      const auto evidence = EvidenceOf(one);
+      for (const auto& [key, value] : evidence.items()) {
+        if (value.is_number()) {
+          EXPECT_GE(value.get<double>(), 0) << check << " " << key;
+        }
+      }
+    }
+  }
 }
 
 TEST(AdviceTest, ARankThatTheOthersWaitFor) {

@@ -72,7 +72,7 @@ void Join(std::vector<Finding> found, std::vector<Finding>* all) {
 
 }  // namespace
 
-std::string TimeWords(std::int64_t ns) {
+std::string TimeWords(Sum ns) {
   const auto value = static_cast<double>(ns);
   if (value >= 1e9) return Plain(value / 1e9) + " s";
   if (value >= 1e6) return Plain(value / 1e6) + " ms";

@@ -66,13 +66,13 @@ struct Check {
   RuleStatus (*look)(const RunFacts& run, Findings* out);
 };
 
-inline double Seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
+inline double Seconds(Sum ns) { return static_cast<double>(ns) / 1e9; }
 inline std::string Percent(double share) { return Plain(100 * share) + " %"; }
-inline double ShareOf(std::int64_t part, std::int64_t whole) {
+inline double ShareOf(Sum part, Sum whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 /// 1.25 ms, 3.2 s.
-std::string TimeWords(std::int64_t ns);
+std::string TimeWords(Sum ns);
 /// Low from `some`, medium from `much`, high from a fifth where that is more.
 Severity SeverityOf(double share, double much);
 
@@ -81,7 +81,7 @@ bool HasAny(std::string_view text, std::initializer_list<std::string_view> words
 
 /// Sum over the names that `is` is true of, of devices (`on_device`) or of the host.
 template <class Is>
-std::int64_t TimeOf(const RankFacts& rank, bool on_device, Is&& is) {
+Sum TimeOf(const RankFacts& rank, bool on_device, Is&& is) {
   Sum sum = 0;
   for (const NameTotal& name : rank.names) {
     if (name.on_device == on_device && is(name)) sum += on_device ? name.total_ns : name.self_ns;

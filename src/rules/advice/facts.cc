@@ -132,7 +132,7 @@ void TakeNames(const Trace& trace, const trace::Spans& windows, RankFacts* out) 
   };
   const trace::CallStack stack =
       trace::CallStackOf(trace, [&](std::size_t row) { return OnHost(trace, row); });
-  std::vector<std::int64_t> own(trace.duration_ns);
+  std::vector<Sum> own(trace.duration_ns.begin(), trace.duration_ns.end());
   for (std::size_t i = 0; i < trace.size(); ++i) {
     if (stack.parent[i] == kNoRow) continue;
     // What reaches beyond its holder's end is the holder's only as far as it goes.
@@ -183,7 +183,7 @@ void TakeNames(const Trace& trace, const trace::Spans& windows, RankFacts* out) 
       NameTotal& total = totals.Of(i);
       ++total.count;
       total.total_ns += trace.duration_ns[i];
-      const std::int64_t self = std::max<std::int64_t>(0, own[i]);
+      const Sum self = std::max<Sum>(0, own[i]);
       total.self_ns += self;
       if (!trace.bytes.empty()) total.bytes += std::max<std::int64_t>(0, trace.bytes[i]);
       if (!python.empty() && python[i] != kNoRow) totals.Of(python[i]).host_ns += self;
@@ -378,7 +378,7 @@ Status TakeJobs(const std::filesystem::path& run, std::vector<JobFacts>* jobs) {
 
 }  // namespace
 
-std::int64_t RankFacts::kernel_ns() const {
+Sum RankFacts::kernel_ns() const {
   Sum sum = 0;
   for (const DeviceFacts& device : devices) sum += device.kernel_ns;
   return sum;

@@ -39,7 +39,7 @@ struct NameTotal {
   Sum host_ns = 0;
   /// Of the host: work of devices that it launched itself; of python and module as host_ns.
   Sum device_ns = 0;
-  std::int64_t bytes = 0;
+  Sum bytes = 0;
 };
 
 struct DeviceFacts {
@@ -90,21 +90,21 @@ struct RankFacts {
   Sum launched_ns = 0;                ///< Of what they launched.
   double eligible_share = kNotKnown;  ///< Kernel time that tensor cores could do.
   double flops = 0;                   ///< Of matrix products in the marked steps, as far as known.
-  std::int64_t flops_wall_ns = 0;
+  Sum flops_wall_ns = 0;
   double peak_flops = 0;               ///< Of the device, 0 where not known.
   std::int64_t peak_memory = 0;        ///< Bytes that an allocator reserved at most; 0: not said.
   std::int64_t first_compile_ns = -1;  ///< Begin, of all of the trace.
   Sum late_compile_ns = 0;             ///< Compilation after the first step, in sum.
   std::uint64_t late_compiles = 0;
 
-  std::int64_t role(trace::StepRole role) const { return role_ns[static_cast<std::size_t>(role)]; }
+  Sum role(trace::StepRole role) const { return role_ns[static_cast<std::size_t>(role)]; }
   /// Of the steps' time; 0 where there is none.
-  double share(std::int64_t ns) const {
+  double share(Sum ns) const {
     return wall_ns > 0 ? static_cast<double>(ns) / static_cast<double>(wall_ns) : 0;
   }
   bool has_steps() const { return wall_ns > 0; }
   bool has_device() const { return !devices.empty(); }
-  std::int64_t kernel_ns() const;
+  Sum kernel_ns() const;
 };
 
 /// What a node's samples say, of the table metrics.

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/saturate.h"
 #include "rules/builtin/loop_rule.h"
 
 namespace telltale::rules {
@@ -108,7 +109,7 @@ class BatchImages final : public LoopRule<BatchImagesProcess> {
         "Channel {} of what the first convolution is given has a mean of {} and a standard "
         "deviation of {} over {} images.",
         worst - process->channels.begin(), Figure(mean), Figure(deviation),
-        static_cast<std::int64_t>(process->images));
+        SaturatingCast(process->images));
     std::string means;
     std::string deviations;
     for (const auto& channel : process->channels) {
@@ -122,7 +123,7 @@ class BatchImages final : public LoopRule<BatchImagesProcess> {
         means, deviations);
     incident.confidence = 0.9;
     nlohmann::ordered_json evidence;
-    evidence["images"] = static_cast<std::int64_t>(process->images);
+    evidence["images"] = SaturatingCast(process->images);
     evidence["mean"] = Rounded(mean);
     evidence["deviation"] = Rounded(deviation);
     incident.evidence = JsonText(evidence);

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/saturate.h"
 #include "rules/builtin/loop_rule.h"
 
 namespace telltale::rules {
@@ -99,7 +100,7 @@ class BatchTokens final : public LoopRule<BatchTokensProcess> {
         "attention.";
     incident.confidence = 0.9;
     nlohmann::ordered_json evidence;
-    evidence["tokens"] = static_cast<std::int64_t>(tokens);
+    evidence["tokens"] = SaturatingCast(tokens);
     evidence["token"] = first.token;
     evidence["share"] = Rounded(share);
     incident.evidence = JsonText(evidence);

@@ -69,7 +69,7 @@ class ClassImbalance final : public Rule {
   explicit ClassImbalance(const Parameters& p)
       : imbalance_(p.Get("threshold_imbalance")),
         misprediction_(p.Get("threshold_misprediction")),
-        samples_(static_cast<std::uint64_t>(std::max(1.0, p.Get("samples")))),
+        samples_(static_cast<std::uint64_t>(std::max<std::int64_t>(1, p.GetInt("samples")))),
         argmax_(p.Get("argmax") != 0),
         patience_(std::max<std::int64_t>(1, p.GetInt("patience"))),
         pairs_(LabelPairs::Names{.labels_regex = p.Text("labels_regex"),

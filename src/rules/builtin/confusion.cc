@@ -77,7 +77,7 @@ class Confusion final : public Rule {
       : categories_(p.Get("category_no")),
         min_diagonal_(p.Get("min_diag")),
         max_off_diagonal_(p.Get("max_off_diag")),
-        samples_(static_cast<std::uint64_t>(std::max(1.0, p.Get("samples")))),
+        samples_(static_cast<std::uint64_t>(std::max<std::int64_t>(1, p.GetInt("samples")))),
         patience_(std::max<std::int64_t>(1, p.GetInt("patience"))),
         pairs_(LabelPairs::Names{.labels_regex = p.Text("labels"),
                                  .predictions_regex = p.Text("predictions"),

@@ -73,7 +73,7 @@ class CPUBottleneck final : public Rule {
         cpu_threshold_(p.Get("cpu_threshold")),
         gpu_threshold_(p.Get("gpu_threshold")),
         patience_(static_cast<std::size_t>(std::max<std::int64_t>(1, p.GetInt("patience")))),
-        window_ns_(static_cast<std::int64_t>(std::max(0.0, p.Get("window_seconds")) * kNs)),
+        window_ns_(p.GetNs("window_seconds")),
         medium_(p.Get("medium_share") / 100),
         high_(p.Get("high_share") / 100) {}
 
@@ -565,7 +565,7 @@ class CPUBottleneck final : public Rule {
     const bool cores_full = full * 2 > count;
     const bool limited = sum.allowed < sum.cores && machine_full * 2 <= full;
     incident.cost_seconds = process->cost_ns / kNs;
-    const int limit = std::max(1, static_cast<int>(sum.allowed));
+    const int limit = std::max(1, FewAsInt(sum.allowed));
     const auto ranks = static_cast<int>(
         std::count_if(processes_.begin(), processes_.end(),
                       [&](const auto& entry) { return entry.second.writer == process->writer; }));
@@ -573,7 +573,7 @@ class CPUBottleneck final : public Rule {
     // kept for them; a training that mostly waits leaves nearly all cores to its workers.
     const double trainers = (sum.own + sum.trainers) / 100 + lack * std::max(1, ranks);
     const int loaders =
-        std::max(1, static_cast<int>((sum.allowed - trainers) / std::max(1, ranks) + kCoreToSpare));
+        std::max(1, FewAsInt((sum.allowed - trainers) / std::max(1, ranks) + kCoreToSpare));
 
     if (cores_full) {
       incident.message = "Training waits for busy cores";

@@ -282,9 +282,9 @@ class Dataloader final : public Rule {
     incident.last_step = node->last_step;
     incident.end_ns = node->last_ns;
     incident.confidence = 0.8;
-    const int band_low = std::max(1, static_cast<int>(std::ceil(cores * min_)));
-    const int band_high = std::max(band_low, static_cast<int>(std::floor(cores * max_)));
-    const int target = std::clamp(static_cast<int>(std::floor(cores)), band_low, band_high);
+    const int band_low = std::max(1, FewAsInt(std::ceil(cores * min_)));
+    const int band_high = std::max(band_low, FewAsInt(std::floor(cores * max_)));
+    const int target = std::clamp(FewAsInt(std::floor(cores)), band_low, band_high);
     if (few) {
       incident.severity = std::max(incident.severity, Severity::kMedium);
       incident.message = "Too few loader workers";

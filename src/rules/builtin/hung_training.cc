@@ -41,6 +41,7 @@ constexpr ParameterDesc kParameters[] = {
 constexpr std::int64_t kWarmupSteps = 3;
 constexpr std::size_t kRanksShown = 16;
 constexpr std::size_t kThreadsShown = 6;
+constexpr std::int64_t kLeastNs = 1'000'000;  ///< Of min_seconds.
 /// Samples further apart than this, and than half of min_seconds, leave a time that nobody saw.
 constexpr std::int64_t kLeastGapNs = 10'000'000'000;
 /// A rank that ended this long before the others fell silent is why they wait.
@@ -49,7 +50,7 @@ constexpr std::int64_t kEndedBeforeNs = 60'000'000'000;
 class HungTraining final : public Rule {
  public:
   explicit HungTraining(const Parameters& p)
-      : min_ns_(static_cast<std::int64_t>(std::max(0.001, p.Get("min_seconds")) * 1e9)),
+      : min_ns_(std::max(kLeastNs, p.GetNs("min_seconds"))),
         factor_(std::max(1.0, p.Get("factor"))),
         busy_cpu_(p.Get("busy_cpu")) {}
 
@@ -99,7 +100,7 @@ class HungTraining final : public Rule {
     std::int64_t steps = 0;
     std::int64_t progress_ns = 0;  ///< End of the newest record that shows progress.
     Sum unseen_ns = 0;             ///< Of the time since: without samples.
-    std::int64_t longest_ns = 0;   ///< Longest time between two of them, after the warm-up.
+    Sum longest_ns = 0;            ///< Longest time between two of them, after the warm-up.
     std::string phase;             ///< The newest that ended in the open step.
     std::int64_t collectives = 0;  ///< That ended in the open step.
     double cpu_sum = 0;            ///< Since the newest progress.
@@ -172,7 +173,7 @@ class HungTraining final : public Rule {
     }
     return true;
   }
-  std::int64_t SilenceOf(const Process& process) const {
+  Sum SilenceOf(const Process& process) const {
     return now_ns_ - process.progress_ns - process.unseen_ns;
   }
 
@@ -256,8 +257,8 @@ class HungTraining final : public Rule {
   }
 
   static double SecondsOf(const Process& process) {
-    const std::int64_t lasted = process.incident.end_ns - process.incident.start_ns;
-    return static_cast<double>(std::max<std::int64_t>(0, lasted - process.unseen_ns)) / 1e9;
+    const Sum lasted = process.incident.end_ns - process.incident.start_ns;
+    return static_cast<double>(std::max<Sum>(0, lasted - process.unseen_ns)) / 1e9;
   }
   static double Cpu(const Process& process) {
     return process.cpu_samples == 0 ? 0

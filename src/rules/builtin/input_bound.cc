@@ -89,9 +89,9 @@ class InputBound final : public Rule {
       : window_steps_(
             static_cast<std::size_t>(std::max<std::int64_t>(1, p.GetInt("window_steps")))),
         min_steps_(static_cast<std::size_t>(std::max<std::int64_t>(1, p.GetInt("min_steps")))),
-        min_ns_(static_cast<std::int64_t>(p.Get("min_seconds") * 1e9)),
+        min_ns_(p.GetNs("min_seconds")),
         few_steps_(static_cast<std::size_t>(std::max<std::int64_t>(1, p.GetInt("few_steps")))),
-        few_ns_(static_cast<std::int64_t>(p.Get("few_seconds") * 1e9)),
+        few_ns_(p.GetNs("few_seconds")),
         warmup_steps_(p.GetInt("warmup_steps")),
         low_(p.Get("low_share") / 100),
         medium_(p.Get("medium_share") / 100),
@@ -380,7 +380,8 @@ class InputBound final : public Rule {
     processes_.Open(state, state->window[begin].step, state->window[begin].start_ns);
     state->worst = Severity::kLow;
     state->described_ns = 0;
-    state->steps = state->time_ns = state->wait_ns = state->start_up_wait_ns = 0;
+    state->steps = 0;
+    state->time_ns = state->wait_ns = state->start_up_wait_ns = 0;
     state->start_ups = 0;
     for (std::size_t i = begin; i < state->window.size(); ++i) {
       const Sample& s = state->window[i];
@@ -566,7 +567,7 @@ class InputBound final : public Rule {
     TakeSlowItems(&of);
     of.cores = cpus_ > 0 ? cpus_ : static_cast<int>(cores_.size());
     if (limit_ > 0 && (of.cores == 0 || limit_ < of.cores)) {
-      of.cores = std::max(1, static_cast<int>(limit_));
+      of.cores = std::max(1, FewAsInt(limit_));
     }
     of.load = LoadOf(state, of, step_ns, compute_ns);
     return of;

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/saturate.h"
 #include "rules/builtin/loop_rule.h"
 #include "rules/groups.h"
 #include "rules/registry.h"
@@ -43,20 +44,20 @@ struct Process : LoopProcess {
   double rate = 0;
   std::int64_t rate_ns = 0;
   double largest = 0;
-  std::int64_t count = 0;  ///< Steps that had one.
-  std::int64_t zeros = 0;  ///< With 0.
+  Sum count = 0;  ///< Steps that had one.
+  Sum zeros = 0;  ///< With 0.
   std::int64_t first_zero = -1;
   std::int64_t first_zero_ns = 0;
-  std::int64_t small = 0;  ///< Below `small` of the largest, in a row up to now.
+  Sum small = 0;  ///< Below `small` of the largest, in a row up to now.
   std::int64_t small_step = -1;
   std::int64_t small_ns = 0;
-  std::int64_t say_at = 0;  ///< Of `count`: when figures are said again.
+  Sum say_at = 0;  ///< Of `count`: when figures are said again.
   /// Most groups of parameters of an optimizer; of the first the rate is known, and the largest of
   /// all where `largest_group` is not negative.
   double groups = 1;
   double first_group = 0;
   double largest_group = -1;
-  std::int64_t first_zeros = 0;  ///< Steps in which only the first group had 0, in a row up to now.
+  Sum first_zeros = 0;  ///< Steps in which only the first group had 0, in a row up to now.
   std::int64_t first_zero_step = -1;
   std::int64_t first_zero_group_ns = 0;
   std::map<std::string, Scheduler> schedulers;
@@ -204,7 +205,7 @@ class LearningRateSchedule final : public LoopRule<Process> {
     incident.cause = fmt::format(
         "It was so in {} of {} steps: the weights of this group do not move, whatever their "
         "gradients are. The largest learning rate of all groups is {}.",
-        process->first_zeros, process->count, Number(process->largest_group));
+        process->first_zeros.value(), process->count.value(), Number(process->largest_group));
     incident.advice =
         "Where these weights are to learn, give their group a learning rate above 0; where they "
         "are to stay, freeze them with requires_grad_(False), which saves their gradients.";
@@ -273,7 +274,7 @@ class LearningRateSchedule final : public LoopRule<Process> {
       incident.cause = fmt::format(
           "Since step {} the learning rate is below {} of its largest, in {} of {} steps so far: "
           "the weights hardly move. The schedule is over long before the training is.",
-          process->small_step, Number(small_), process->small, process->count);
+          process->small_step, Number(small_), process->small.value(), process->count.value());
       incident.advice =
           "Look at what the schedule counts, steps or epochs, and at the number of steps that it "
           "was made for; end the training where the schedule ends.";
@@ -294,7 +295,7 @@ class LearningRateSchedule final : public LoopRule<Process> {
         "The learning rate{} is 0 in {} of {} steps",
         OneOfSeveral(*process) ? fmt::format(" of parameter group 0 of {:.0f}", process->groups)
                                : std::string(),
-        process->zeros, process->count);
+        process->zeros.value(), process->count.value());
     const bool scheduled = !process->schedulers.empty() || process->largest > 0;
     std::string by = "no scheduler of torch's was seen";
     if (!process->schedulers.empty()) {
@@ -329,9 +330,9 @@ class LearningRateSchedule final : public LoopRule<Process> {
     if (stands) evidence[kExplains] = {"WeightUpdateRatio", "UnchangedTensor"};
     evidence["largest"] = process.largest;
     evidence["now"] = process.rate;
-    evidence["steps"] = process.count;
-    evidence["zero_steps"] = process.zeros;
-    evidence["small_steps"] = process.small;
+    evidence["steps"] = process.count.value();
+    evidence["zero_steps"] = process.zeros.value();
+    evidence["small_steps"] = process.small.value();
     if (by_batch != nullptr) {
       evidence["scheduler"] = by_batch->first;
       evidence["calls"] = by_batch->second.calls;

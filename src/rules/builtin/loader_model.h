@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "rules/builtin/numbers.h"
+
 namespace telltale::rules {
 
 /// A step and the batch that it needs, as measured in this run.
@@ -78,8 +80,7 @@ inline LoaderForecast ForecastLoader(const LoaderLoad& load, int workers) {
 
 /// The most workers that are worth a trial: one that waits needs no core of its own.
 inline int MostWorkers(const LoaderLoad& load) {
-  const int free_cores =
-      load.cores > 0 ? std::max(1, static_cast<int>(load.free_cores() + 0.5)) : 4;
+  const int free_cores = load.cores > 0 ? std::max(1, FewAsInt(load.free_cores() + 0.5)) : 4;
   if (load.fetch_wait_ns <= load.fetch_cpu_ns) return free_cores;
   if (load.storage) return std::max(free_cores, 8);
   return std::max(free_cores, 16);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/saturate.h"
 #include "rules/builtin/numbers.h"
 #include "rules/registry.h"
 
@@ -92,7 +93,7 @@ constexpr std::int64_t kFewestSamples = 5;
 class MaxInitializationTime final : public Rule {
  public:
   explicit MaxInitializationTime(const Parameters& p)
-      : threshold_ns_(static_cast<std::int64_t>(std::clamp(p.Get("threshold"), 0.0, 1e6) * 60e9)),
+      : threshold_ns_(SaturatingCast(std::clamp(p.Get("threshold"), 0.0, 1e6) * 60e9)),
         long_start_s_(std::max(0.0, p.Get("long_start"))),
         share_(std::max(0.0, p.Get("share")) / 100) {}
 

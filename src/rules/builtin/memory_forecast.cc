@@ -153,7 +153,7 @@ class MemoryForecast final : public Rule {
         extrapolation_(p.Get("extrapolation")),
         creep_(kGiB * p.Get("creep_gib")),
         least_(kMiB * p.Get("least_mib")),
-        warmup_ns_(static_cast<std::int64_t>(1e9 * std::max(0.0, p.Get("warmup_seconds")))) {}
+        warmup_ns_(p.GetNs("warmup_seconds")) {}
 
   bool Wants(const Series& series) override {
     if (series.table != format::TableId::kMetrics) return false;

@@ -16,6 +16,7 @@
 
 #include "base/json.h"
 #include "base/printable.h"
+#include "base/saturate.h"
 #include "rules/builtin/batch_tokens.h"
 #include "rules/builtin/label_pairs.h"
 #include "rules/builtin/numbers.h"
@@ -245,7 +246,7 @@ class NLPSequenceRatio final : public Rule {
     evidence["tensor"] = process->name;
     double elements = 0;
     for (const Capture& capture : process->captures) elements += capture.elements;
-    evidence["tokens"] = static_cast<std::int64_t>(elements);
+    evidence["tokens"] = SaturatingCast(elements);
     evidence["captures"] = process->captures.size();
     nlohmann::ordered_json percent = nlohmann::ordered_json::object();
     for (std::size_t i = 0; i < tokens_.size(); ++i) {

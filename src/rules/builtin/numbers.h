@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/saturate.h"
+
 namespace telltale::rules {
 
 /// Of an even number: the mean of the middle two. 0 where there is none.
@@ -25,6 +27,12 @@ inline double MedianOf(std::vector<double> values) {
   const double upper = values[static_cast<std::size_t>(half)];
   if (values.size() % 2 == 1) return upper;
   return (upper + *std::max_element(values.begin(), values.begin() + half)) / 2;
+}
+
+/// A number of cores, processes or the like; what no machine has of them stands at the ends.
+inline int FewAsInt(double value) {
+  constexpr std::int64_t kMost = 100'000;
+  return static_cast<int>(std::clamp(SaturatingCast(value), -kMost, kMost));
 }
 
 /// The newest values of something, in their order of size: medians as MedianOf says them, without

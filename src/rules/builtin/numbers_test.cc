@@ -13,6 +13,14 @@
 namespace telltale::rules {
 namespace {
 
+TEST(FewAsIntTest, WhatNoMachineHasStandsAtTheEnds) {
+  EXPECT_EQ(FewAsInt(7.9), 7);
+  EXPECT_EQ(FewAsInt(-0.5), 0);
+  EXPECT_EQ(FewAsInt(1e300), 100'000);
+  EXPECT_EQ(FewAsInt(-1e300), -100'000);
+  EXPECT_EQ(FewAsInt(std::nan("")), 0);
+}
+
 TEST(SortedValuesTest, MediansAreThoseOfSortingAllOfThem) {
   std::mt19937 random(1);
   for (const std::size_t most : {1, 2, 5, 8, 60, 201}) {

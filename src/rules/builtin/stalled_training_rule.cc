@@ -15,7 +15,8 @@
 
 #include "base/json.h"
 #include "base/saturate.h"
-#include "rules/builtin/event_data.h"
+#include "format/event_number.h"
+#include "format/records.gen.h"
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/processes.h"
 #include "rules/registry.h"
@@ -35,8 +36,7 @@ constexpr std::int64_t kMinUnseenNs = 60'000'000'000;
 class StalledTrainingRule final : public Rule {
  public:
   explicit StalledTrainingRule(const Parameters& p)
-      : threshold_ns_(static_cast<std::int64_t>(std::clamp(p.Get("threshold"), 0.0, 1e9) * 1e9)),
-        stop_(p.Get("stop_training_on_fire") != 0) {}
+      : threshold_ns_(p.GetNs("threshold")), stop_(p.Get("stop_training_on_fire") != 0) {}
 
   bool Wants(const Series& series) override {
     if (series.table != format::TableId::kMetrics) return true;
@@ -118,12 +118,11 @@ class StalledTrainingRule final : public Rule {
       }
     } else if (event.kind == "gap") {
       // Nobody saw what happened meanwhile.
-      const auto data = ParseJson(event.data);
-      const auto to = data.is_object() ? data.find("to_ns") : data.end();
-      if (!data.is_object() || to == data.end() || !to->is_number_integer()) return;
+      const auto to = format::EventNumber(ParseJson(event.data), "to_ns", format::kTimeBound);
+      if (!to) return;
       for (auto& [key, process] : processes_) {
         if (process.writer != writer_ || process.progress_ns == 0) continue;
-        process.progress_ns = std::max(process.progress_ns, IntegerOf(*to));
+        process.progress_ns = std::max(process.progress_ns, *to);
       }
     }
   }
@@ -131,7 +130,9 @@ class StalledTrainingRule final : public Rule {
   /// No record of anybody for so long: nobody watched, or the machine slept. It does not count.
   void Unseen(std::int64_t ns) {
     for (auto& [key, process] : processes_) {
-      if (process.progress_ns != 0 && !process.open) process.progress_ns += ns;
+      if (process.progress_ns == 0 || process.open) continue;
+      process.progress_ns =
+          std::min(SaturatingAdd(process.progress_ns, ns), format::kTimeBound.most);
     }
   }
 

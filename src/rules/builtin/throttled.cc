@@ -275,7 +275,7 @@ class Throttled final : public Rule {
         "loses {} cores' time.",
         limited, Figure(total.used.value() / 100), total.periods.value(),
         Figure(total.held.value() / 100));
-    const int threads = total.limit.known() ? std::max(1, static_cast<int>(limit)) : 1;
+    const int threads = total.limit.known() ? std::max(1, FewAsInt(limit)) : 1;
     incident.advice = fmt::format(
         "Let no more threads run than the limit has cores (OMP_NUM_THREADS={}, "
         "torch.set_num_threads, num_workers), or raise it (docker --cpus, resources.limits.cpu, "

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/saturate.h"
 #include "format/records.gen.h"
 
 namespace telltale::rules {
@@ -45,8 +46,8 @@ class LearningRates {
   /// Since when the rate is 0, or below kSpent of the largest; nothing where it is not.
   const std::optional<TrainingMoment>& spent() const { return spent_; }
   /// Steps of stretches at 0 that are over, and those in which it moved the weights.
-  std::int64_t zero_steps() const { return zero_steps_; }
-  std::int64_t moving_steps() const { return moving_steps_; }
+  std::int64_t zero_steps() const { return zero_steps_.value(); }
+  std::int64_t moving_steps() const { return moving_steps_.value(); }
 
   /// The rate was changed in nearly every step from one to another.
   struct EachStep {
@@ -70,8 +71,8 @@ class LearningRates {
   std::int64_t largest_step_ = -1;
   std::optional<TrainingMoment> spent_;
   std::int64_t seen_step_ = -1;  ///< Since when it is what it is now, or was told again.
-  std::int64_t zero_steps_ = 0;
-  std::int64_t moving_steps_ = 0;
+  Sum zero_steps_ = 0;
+  Sum moving_steps_ = 0;
   // Of falls of the rate since it was largest.
   std::int64_t falls_ = 0;
   std::int64_t first_fall_ = -1;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/saturate.h"
 #include "rules/builtin/event_data.h"
 #include "rules/builtin/label_pairs.h"
 #include "rules/builtin/numbers.h"
@@ -168,7 +169,9 @@ class TreeDepth final : public Rule {
 
   /// Of a tree that grew level by level: level d has the ids from 2^d - 1 on.
   static std::size_t DepthOfIds(double largest) {
-    return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(largest) + 1)) - 1;
+    return static_cast<std::size_t>(
+               std::bit_width(static_cast<std::uint64_t>(SaturatingCast(largest)) + 1)) -
+           1;
   }
 
   void AddTree(Process* process, std::size_t depth, std::int64_t index) {

@@ -209,9 +209,9 @@ class Underused final : public Rule {
     const std::string loads =
         fmt::format("GPU {:.0f} %, cores {:.0f} %{}", total.gpu.value(), total.cpu.value(), disk);
     incident.message = "GPU, cores and disk are underused";
-    const int workers = static_cast<int>(std::lround(total.workers.value()));
-    const int cores = total.cores.known() ? static_cast<int>(total.cores.value()) : kMostWorkers;
-    const int free_cores = std::max(0, static_cast<int>(cores * (1 - total.cpu.value() / 100)) - 1);
+    const int workers = FewAsInt(std::round(total.workers.value()));
+    const int cores = total.cores.known() ? FewAsInt(total.cores.value()) : kMostWorkers;
+    const int free_cores = std::max(0, FewAsInt(cores * (1 - total.cpu.value() / 100)) - 1);
     const std::optional<int> memory = MemoryFor(total);
     // num_workers is of one DataLoader: each rank has its own.
     const int ranks = static_cast<int>(std::max<std::size_t>(1, node.trainers.size()));

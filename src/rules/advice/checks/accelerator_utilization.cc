@@ -21,7 +21,7 @@ const Check kAcceleratorUtilization{
       return EachRank(run, true, [&](const RankFacts& rank) {
         struct Wait {
           std::string_view word, advice;
-          std::int64_t ns;
+          Sum ns;
         };
         using trace::StepRole;
         const Wait waits[] = {

@@ -18,7 +18,7 @@ const Check kAsyncWait{
       constexpr double kSome = 0.1;
       constexpr double kMuch = 0.3;
       return EachRank(run, true, [&](const RankFacts& rank) {
-        const std::int64_t ns = TimeOf(rank, true, [](const NameTotal& name) {
+        const Sum ns = TimeOf(rank, true, [](const NameTotal& name) {
           return name.name.ends_with("-done") || HasAny(name.name, {"-done."});
         });
         const double share = rank.share(ns);

@@ -17,7 +17,7 @@ const Check kBarrierCores{
     [](const RunFacts& run, Findings* out) {
       constexpr double kMuch = 0.1;
       return EachRank(run, true, [&](const RankFacts& rank) {
-        const std::int64_t ns = TimeOf(rank, true, [](const NameTotal& name) {
+        const Sum ns = TimeOf(rank, true, [](const NameTotal& name) {
           return HasAny(name.name, {"barrier-cores", "barrier_cores"});
         });
         const double share = rank.share(ns);

@@ -25,7 +25,7 @@ const Check kCommunicationBackend{
             HasAny(rank.backend, {"nccl", "rccl"}) ||
             std::any_of(rank.names.begin(), rank.names.end(),
                         [](const NameTotal& name) { return name.name.starts_with("nccl"); });
-        const std::int64_t ns = TimeOf(rank, false, slow);
+        const Sum ns = TimeOf(rank, false, slow);
         const bool other = ns > 0 || HasAny(rank.backend, {"gloo", "mpi"});
         talks = talks || nccl || other;
         if (!other || (nccl && ns == 0)) return;

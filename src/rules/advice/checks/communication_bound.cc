@@ -27,7 +27,7 @@ const Check kCommunicationBound{
           return HasAny(name.name, {"all-reduce", "all-gather", "reduce-scatter", "all-to-all",
                                     "collective-permute"});
         };
-        std::int64_t exposed = rank.role(trace::StepRole::kCommunication);
+        Sum exposed = rank.role(trace::StepRole::kCommunication);
         const bool of_xla = exposed == 0 && rank.communication_ns == 0;
         if (of_xla) exposed = TimeOf(rank, true, xla);
         talks = talks || exposed > 0 || rank.communication_ns > 0;
@@ -38,7 +38,7 @@ const Check kCommunicationBound{
         a.title = "Communication that nothing hides";
         a.evidence["exposed_seconds"] = Rounded(Seconds(exposed));
         a.evidence["communication_seconds"] =
-            Rounded(Seconds(of_xla ? Sum(exposed) : rank.communication_ns));
+            Rounded(Seconds(of_xla ? exposed : rank.communication_ns));
         a.evidence["hidden_share"] =
             Rounded(of_xla ? 0 : ShareOf(rank.overlap_ns, rank.communication_ns));
         a.cause =

@@ -22,8 +22,8 @@ const Check kDataTransfer{
       constexpr double kOfInput = 0.3;
       return EachRank(run, true, [&](const RankFacts& rank) {
         Sum to_device = 0;
-        std::int64_t pageable = 0;
-        std::int64_t bytes = 0;
+        Sum pageable = 0;
+        Sum bytes = 0;
         std::uint64_t copies = 0;
         for (const NameTotal& name : rank.names) {
           if (!name.on_device || name.category != trace::Category::kMemcpy) continue;
@@ -33,8 +33,8 @@ const Check kDataTransfer{
           if (HasAny(name.name, {"HtoD", "H2D"})) to_device += name.total_ns;
           if (HasAny(name.name, {"Pageable", "pageable"})) pageable += name.total_ns;
         }
-        const std::int64_t exposed = rank.role(trace::StepRole::kMemcpy);
-        const std::int64_t input = rank.role(trace::StepRole::kDataLoader) + to_device;
+        const Sum exposed = rank.role(trace::StepRole::kMemcpy);
+        const Sum input = rank.role(trace::StepRole::kDataLoader) + to_device;
         const double share = rank.share(exposed);
         const bool from_pageable =
             rank.share(pageable) >= kSomePageable && ShareOf(to_device, input) >= kOfInput;
@@ -44,7 +44,7 @@ const Check kDataTransfer{
         a.title = pageable > 0 ? "Copies from pageable memory of the host"
                                : "Copies between host and device";
         a.evidence["copies"] = copies;
-        a.evidence["bytes"] = bytes;
+        a.evidence["bytes"] = bytes.value();
         a.evidence["exposed_seconds"] = Rounded(Seconds(exposed));
         a.evidence["pageable_seconds"] = Rounded(Seconds(pageable));
         a.evidence["of_input"] = Rounded(ShareOf(to_device, input));

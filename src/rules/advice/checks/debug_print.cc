@@ -19,7 +19,7 @@ const Check kDebugPrint{
       constexpr double kSome = 0.01;
       constexpr double kMuch = 0.05;
       return EachRank(run, false, [&](const RankFacts& rank) {
-        std::int64_t ns = 0;
+        Sum ns = 0;
         for (const NameTotal& name : rank.names) {
           if (HasAny(name.name, {"debug_print", "debug-print", "debug_callback"})) {
             ns += name.on_device ? name.total_ns : name.self_ns;

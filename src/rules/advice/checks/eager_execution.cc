@@ -18,7 +18,7 @@ const Check kEagerExecution{
       constexpr double kSome = 0.1;
       constexpr double kMuch = 0.5;
       return EachRank(run, false, [&](const RankFacts& rank) {
-        std::int64_t ns = 0;
+        Sum ns = 0;
         std::uint64_t count = 0;
         for (const NameTotal& name : rank.names) {
           // They nest in this order: the outermost has all of the time.

@@ -23,8 +23,8 @@ const Check kExpensiveOperation{
       using trace::Category;
       struct Part {
         const NameTotal* name;
-        std::int64_t host, device;
-        std::int64_t ns() const { return host + device; }
+        Sum host, device;
+        Sum ns() const { return host + device; }
       };
       const auto tell = [&](const RankFacts& rank, std::string about, std::string_view of,
                             std::string_view view, std::vector<Part> parts) {

@@ -18,7 +18,7 @@ const Check kGarbageCollection{
       constexpr double kSome = 0.01;
       constexpr double kMuch = 0.05;
       return EachRank(run, false, [&](const RankFacts& rank) {
-        std::int64_t ns = 0;
+        Sum ns = 0;
         std::uint64_t count = 0;
         for (const NameTotal& name : rank.names) {
           if (name.category != trace::Category::kGc) continue;

@@ -24,8 +24,8 @@ const Check kHostBound{
       constexpr double kInput = 0.05;
       return EachRank(run, true, [&](const RankFacts& rank) {
         using trace::StepRole;
-        const std::int64_t exec = rank.role(StepRole::kCpuExec);
-        const std::int64_t other = rank.role(StepRole::kOther);
+        const Sum exec = rank.role(StepRole::kCpuExec);
+        const Sum other = rank.role(StepRole::kOther);
         const double share = rank.share(exec + other);
         if (share < kSome) return;
         const NameTotal* most = nullptr;

@@ -21,7 +21,7 @@ const Check kHostWaits{
       constexpr double kSome = 0.03;
       constexpr double kMuch = 0.1;
       return EachRank(run, true, [&](const RankFacts& rank) {
-        std::int64_t ns = 0;
+        Sum ns = 0;
         std::uint64_t count = 0;
         for (const NameTotal& name : rank.names) {
           if (name.on_device) continue;
@@ -33,7 +33,7 @@ const Check kHostWaits{
         }
         std::int64_t busy = 0;
         for (const DeviceFacts& device : rank.devices) busy = std::max(busy, device.busy_ns);
-        const std::int64_t lost = std::min(ns, std::max<std::int64_t>(0, rank.wall_ns - busy));
+        const Sum lost = std::min(ns, std::max<Sum>(0, rank.wall_ns - busy));
         const double share = rank.share(lost);
         if (share < kSome) return;
         Advised a;

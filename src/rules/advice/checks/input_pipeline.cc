@@ -32,7 +32,7 @@ const Check kInputPipeline{
           "prefetch (tf.data).",
       };
       return EachRank(run, false, [&](const RankFacts& rank) {
-        const std::int64_t wait = rank.role(trace::StepRole::kDataLoader);
+        const Sum wait = rank.role(trace::StepRole::kDataLoader);
         const double share = rank.share(wait);
         if (share < kSome) return;
         Sum all = 0;

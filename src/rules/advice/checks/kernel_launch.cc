@@ -18,7 +18,7 @@ const Check kKernelLaunch{
       constexpr double kSome = 0.03;
       constexpr double kMuch = 0.15;
       return EachRank(run, true, [&](const RankFacts& rank) {
-        const std::int64_t ns = rank.role(trace::StepRole::kRuntime);
+        const Sum ns = rank.role(trace::StepRole::kRuntime);
         const double share = rank.share(ns);
         if (share < kSome) return;
         const auto launches = static_cast<std::int64_t>(rank.launches.launches);

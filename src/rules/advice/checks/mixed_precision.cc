@@ -25,7 +25,7 @@ const Check kMixedPrecision{
       constexpr double kWorthMuch = 0.05;
       return EachRank(run, true, [&](const RankFacts& rank) {
         Sum all = 0;
-        std::int64_t tensor = 0;
+        Sum tensor = 0;
         for (const DeviceFacts& device : rank.devices) {
           all += device.kernel_ns;
           tensor += device.tensor_ns;
@@ -38,7 +38,7 @@ const Check kMixedPrecision{
           return name.category == trace::Category::kKernel;
         });
         const double saved = static_cast<double>(kernels) * std::max(0.0, eligible - used) / 2;
-        const double share = rank.share(static_cast<std::int64_t>(saved));
+        const double share = rank.share(SaturatingCast(saved));
         if (share < kLeast) return;
         Advised a;
         a.severity = eligible >= kMuch && share >= kWorthMuch ? Severity::kMedium : Severity::kLow;

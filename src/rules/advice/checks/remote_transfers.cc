@@ -20,8 +20,8 @@ const Check kRemoteTransfers{
       constexpr double kMuch = 0.15;
       bool any = false;
       const RuleStatus status = EachRank(run, false, [&](const RankFacts& rank) {
-        std::int64_t ns = 0;
-        std::int64_t bytes = 0;
+        Sum ns = 0;
+        Sum bytes = 0;
         std::uint64_t count = 0;
         for (const NameTotal& name : rank.names) {
           if (!HasAny(name.name, {"RecvTensor"})) continue;
@@ -39,12 +39,13 @@ const Check kRemoteTransfers{
         a.evidence["mean_latency_us"] =
             Rounded(static_cast<double>(ns) / static_cast<double>(count) / 1e3);
         if (bytes > 0) {
-          a.evidence["bytes"] = bytes;
-          a.evidence["gigabytes_per_second"] = Rounded(
-              static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(1, ns)));
+          a.evidence["bytes"] = bytes.value();
+          a.evidence["gigabytes_per_second"] =
+              Rounded(static_cast<double>(bytes) / static_cast<double>(std::max<Sum>(1, ns)));
         }
-        a.cause = fmt::format("{} transfers of {} each take {} of the steps' time.", count,
-                              TimeWords(ns / static_cast<std::int64_t>(count)), Percent(share));
+        a.cause =
+            fmt::format("{} transfers of {} each take {} of the steps' time.", count,
+                        TimeWords(ns.value() / static_cast<std::int64_t>(count)), Percent(share));
         a.advice =
             "Spread variables over more parameter servers, or use collectives "
             "(MultiWorkerMirroredStrategy); place what exchanges much on one machine.";

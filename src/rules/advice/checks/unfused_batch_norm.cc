@@ -20,7 +20,7 @@ const Check kUnfusedBatchNorm{
       bool any = false;
       const RuleStatus status = EachRank(run, false, [&](const RankFacts& rank) {
         bool fused = false;
-        std::int64_t ns = 0;
+        Sum ns = 0;
         std::uint64_t count = 0;
         const NameTotal* example = nullptr;
         for (const NameTotal& name : rank.names) {
