@@ -23,6 +23,7 @@
 #include "report/load.h"
 #include "report/text.h"
 #include "rules/rule_set.h"
+#include "server/isolated.h"
 
 namespace telltale::cli {
 namespace {
@@ -41,11 +42,13 @@ struct CompareFlags {
   bool json = false;
 };
 
-/// No rule is run: the records alone are compared.
+/// No rule is run: the records alone are compared. Whatever happens says which of both it was.
 Result<report::RunData> LoadRecords(const std::string& run) {
   rules::RuleSet none;
   none.defaults = false;
-  return report::Load(run, std::numeric_limits<std::int64_t>::max(), none);
+  return server::IsolatedResult(run, [&] {
+    return report::Load(run, std::numeric_limits<std::int64_t>::max(), std::move(none));
+  });
 }
 
 /// Plain spaces, so that columns are as wide as they are counted.
