@@ -254,7 +254,7 @@ void RegisterCompare(CLI::App& app, Context* context) {
                  "  telltale compare A B --fail-on regression     # exit code 10 where B is worse\n"
                  "  telltale compare A B --fail-on regression --threshold 10 --junit speed.xml\n"
                  "  telltale compare before.pt.trace.json.gz after.pt.trace.json.gz",
-                 {0, 3, 7, 8, kExitFinding});
+                 {0, 3, 4, 7, 8, kExitFinding});
   auto flags = std::make_shared<CompareFlags>();
   AddOption(command, "A", flags->a, "Run directory, or a trace: before").Required();
   AddOption(command, "B", flags->b, "Run directory, or a trace: after").Required();
