@@ -72,6 +72,23 @@ T Number(const std::string& text) {
   return value;
 }
 
+std::optional<std::uint64_t> NumberIn(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  std::uint64_t value = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  return read.ec == std::errc() ? std::optional(value) : std::nullopt;
+}
+
+/// What follows `key` in a text of lines, up to the line's end.
+std::string_view Behind(std::string_view text, std::string_view key) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    if (line.starts_with(key)) return line.substr(key.size());
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+  }
+  return {};
+}
+
 }  // namespace
 
 std::uint64_t ProcessStartTicks(std::int32_t pid) {
@@ -132,6 +149,28 @@ void LeaveNoCore() {
   // It was 0 already, and may not be raised.
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
+}
+
+std::optional<std::uint64_t> MemoryLeft(const std::string& root) {
+  std::optional<std::uint64_t> left;
+  const std::string meminfo = ReadSmallFile(root + "proc/meminfo", 8192);
+  if (const auto kib = NumberIn(Behind(meminfo, "MemAvailable:"))) left = *kib << 10;
+  const std::string groups = ReadSmallFile(root + "proc/self/cgroup", 65536);
+  std::string path(Behind(groups, "0::"));
+  // A limit of a group is one of all groups in it.
+  while (path.starts_with('/')) {
+    const std::string folder = root + "sys/fs/cgroup" + path + "/memory.";
+    const auto most = NumberIn(ReadSmallFile(folder + "max", 64));  // "max": none.
+    const auto used = NumberIn(ReadSmallFile(folder + "current", 64));
+    if (most && used) {
+      const std::uint64_t of_group = *most > *used ? *most - *used : 0;
+      left = std::min(left.value_or(of_group), of_group);
+    }
+    if (path == "/") break;
+    path.resize(path.rfind('/'));
+    if (path.empty()) path = "/";
+  }
+  return left;
 }
 
 std::string HostName() {

@@ -45,6 +45,11 @@ ProcessExit FromWaitStatus(int status);
 /// which it does at 0. It cannot be raised again. Async-signal-safe.
 void LeaveNoCore();
 
+/// Bytes that this machine can still give: what is available of its memory (/proc/meminfo), and no
+/// more than the control group of this process has left (version 2). None where neither is known.
+/// `root` is "/", but in tests.
+std::optional<std::uint64_t> MemoryLeft(const std::string& root = "/");
+
 std::string HostName();
 /// /proc/sys/kernel/random/boot_id, empty where unknown.
 std::string BootId();

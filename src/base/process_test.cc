@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 namespace telltale {
 namespace {
@@ -25,6 +27,31 @@ TEST(Process, KnowsItself) {
   ASSERT_FALSE(words.empty());
   EXPECT_TRUE(words[0].ends_with("base_test")) << words[0];
   EXPECT_EQ(ProcessCommandLine(::getpid()).substr(0, words[0].size()), words[0]);
+}
+
+TEST(Process, MemoryThatIsLeftIsTheLeastOfMachineAndControlGroups) {
+  EXPECT_GT(MemoryLeft().value_or(0), 0U);
+  std::string folder = "/tmp/telltale-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string root = folder + "/";
+  const auto put = [&](const std::string& name, const char* text) {
+    const std::filesystem::path path = root + name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  };
+  EXPECT_EQ(MemoryLeft(root), std::nullopt);
+  put("proc/meminfo", "MemTotal:       16000 kB\nMemAvailable:    8000 kB\n");
+  EXPECT_EQ(MemoryLeft(root), 8000U << 10);
+  put("proc/self/cgroup", "4:cpu:/other\n0::/job/step\n");
+  put("sys/fs/cgroup/job/step/memory.max", "max\n");
+  put("sys/fs/cgroup/job/step/memory.current", "70000\n");
+  EXPECT_EQ(MemoryLeft(root), 8000U << 10);
+  put("sys/fs/cgroup/job/memory.max", "100000\n");
+  put("sys/fs/cgroup/job/memory.current", "75000\n");
+  EXPECT_EQ(MemoryLeft(root), 25000U);
+  put("sys/fs/cgroup/job/step/memory.max", "60000\n");
+  EXPECT_EQ(MemoryLeft(root), 0U);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Process, TheNamespaceOfPidsIsThatOfOurChildren) {

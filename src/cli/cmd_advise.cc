@@ -218,7 +218,7 @@ void RegisterAdvise(CLI::App& app, Context* context) {
                  "medium or high\n"
                  "  telltale advise RUN --check InputPipeline,KernelLaunch --format json\n"
                  "  telltale advise --list                    # the checks, and whose they are",
-                 {0, 3, 7, 8, kExitFinding});
+                 {0, 3, 4, 7, 8, kExitFinding});
   auto args = std::make_shared<Args>();
   AddOption(command, "RUN", args->run, "Run directory, or a profiler's trace");
   AddOption(command, "--rank", args->ranks, "Of the trace, only these ranks").SeparatedBy(',');

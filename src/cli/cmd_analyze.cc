@@ -107,8 +107,9 @@ int Analyze(const AnalyzeArgs& args) {
   options.against = against;
   auto source = TraceSource::Open(run, options.ranks, analysis->trace);
   if (!source.ok()) return fail(source.status());
-  const auto tables = analysis->run(*source, options);
+  auto tables = analysis->run(*source, options);
   if (!tables.ok()) return fail(tables.status());
+  tables->notes.insert(tables->notes.end(), source->notes().begin(), source->notes().end());
   if (args.csv) {
     const Table* table = tables->tables.empty() ? nullptr : &tables->tables.front();
     std::string known;
@@ -149,7 +150,7 @@ void RegisterAnalyze(CLI::App& app, Context* context) {
           "Definitions and sources: docs/analyses.md. The last step that a trace marks is left out "
           "where its kernels\nmay be missing: --last-step counts it. A column's name ends in its "
           "unit; a share is between 0 and 1 in JSON and CSV.",
-      {0, 3, 7, 8});
+      {0, 3, 4, 7, 8});
   AddOption(command, "RUN", args->run, "Run directory, or a profiler's trace").Required();
   AddOption(command, "ANALYSIS", args->analysis, "Which question, see below").Required();
   AddOption(command, "--rank", args->ranks, "Only these ranks").SeparatedBy(',');

@@ -23,6 +23,7 @@
 #include "report/load.h"
 #include "report/text.h"
 #include "rules/rule_set.h"
+#include "server/isolated.h"
 
 namespace telltale::cli {
 namespace {
@@ -41,11 +42,13 @@ struct CompareFlags {
   bool json = false;
 };
 
-/// No rule is run: the records alone are compared.
+/// No rule is run: the records alone are compared. Whatever happens says which of both it was.
 Result<report::RunData> LoadRecords(const std::string& run) {
   rules::RuleSet none;
   none.defaults = false;
-  return report::Load(run, std::numeric_limits<std::int64_t>::max(), none);
+  return server::IsolatedResult(run, [&] {
+    return report::Load(run, std::numeric_limits<std::int64_t>::max(), std::move(none));
+  });
 }
 
 /// Plain spaces, so that columns are as wide as they are counted.
@@ -251,7 +254,7 @@ void RegisterCompare(CLI::App& app, Context* context) {
                  "  telltale compare A B --fail-on regression     # exit code 10 where B is worse\n"
                  "  telltale compare A B --fail-on regression --threshold 10 --junit speed.xml\n"
                  "  telltale compare before.pt.trace.json.gz after.pt.trace.json.gz",
-                 {0, 3, 7, 8, kExitFinding});
+                 {0, 3, 4, 7, 8, kExitFinding});
   auto flags = std::make_shared<CompareFlags>();
   AddOption(command, "A", flags->a, "Run directory, or a trace: before").Required();
   AddOption(command, "B", flags->b, "Run directory, or a trace: after").Required();

@@ -70,7 +70,7 @@ bool DecodeGroup(WireReader* in, std::uint64_t first_seq, std::uint32_t n,
                  const std::vector<std::string_view>& texts, std::vector<Row>* out) {
   const std::size_t begin = out->size();
   const auto columns = in->Get<std::uint8_t>();
-  // Every known column takes at least a byte a row, so a hostile count cannot ask for much memory.
+  // Every column takes at least a byte a row.
   if (!in->ok() || columns == 0 || n > in->remaining()) return false;
   out->resize(begin + n);
   for (std::uint32_t i = 0; i < n; ++i) (*out)[begin + i].seq = first_seq + i;
@@ -172,10 +172,13 @@ Status DecodeBatch(std::string_view bytes, StringPool* pool, Batch* out) {
   }
   const auto groups = in.Get<std::uint8_t>();
   if (!in.ok()) return bad("cut before the groups");
+  std::uint64_t rows_in_all = 0;
   for (int g = 0; g < groups; ++g) {
     const auto table = static_cast<TableId>(in.Get<std::uint8_t>());
     const auto first_seq = in.Get<std::uint64_t>();
     const auto n = in.Get<std::uint32_t>();
+    rows_in_all += n;
+    if (rows_in_all > kMaxBatchRows) return bad("more rows than a record of ours has");
     bool known = false;
     bool good = in.ok();
     ForEachTable(out->rows, [&](auto& rows) {

@@ -34,6 +34,10 @@ struct RingPosition {
   friend bool operator==(const RingPosition&, const RingPosition&) = default;
 };
 
+/// Rows of one record, all tables together: ours have some 24 KiB (store/journal_format.h), and a
+/// row in memory is many times as large as one that a stranger's record has of a column of a byte.
+inline constexpr std::uint32_t kMaxBatchRows = 1U << 16;
+
 /// A position with this ring, which no arena has, says that the producer is gone for good and its
 /// positions are needed no more.
 inline constexpr std::uint16_t kReleasedRing = 0xfffc;
@@ -46,7 +50,7 @@ struct Batch {
 };
 
 /// Appends the batch to `out`, kind byte included.
-/// REQUIRES: within each table the rows' seq count up by one.
+/// REQUIRES: within each table the rows' seq count up by one; at most kMaxBatchRows.
 void EncodeBatch(const Batch& batch, std::string* out);
 
 /// Reads what EncodeBatch wrote, as kBatch or kBatchPart; strings are interned in `pool`,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "format/batch_encoder.h"
+#include "format/wire.h"
 
 namespace telltale::format {
 namespace {
@@ -109,6 +110,40 @@ TEST(BatchTest, EveryFlippedByteIsSurvived) {
       Batch out;
       (void)DecodeBatch(hurt, &pool, &out);  // The sanitizer presets are the judge.
     }
+  }
+}
+
+/// A batch with a group of slices of `rows` rows, a column of a later version with a byte for each.
+std::string OneByteARow(std::uint32_t rows, int groups = 1) {
+  std::string bytes;
+  Put(&bytes, static_cast<std::uint8_t>(JournalRecord::kBatch));
+  Put(&bytes, std::int64_t{0});
+  Put(&bytes, std::uint16_t{0});
+  Put(&bytes, std::uint32_t{1});  // The text of those rows that say none.
+  PutString(&bytes, "");
+  Put(&bytes, static_cast<std::uint8_t>(groups));
+  for (int i = 0; i < groups; ++i) {
+    Put(&bytes, static_cast<std::uint8_t>(TableId::kSlices));
+    Put(&bytes, std::uint64_t{1});
+    Put(&bytes, rows);
+    Put(&bytes, std::uint8_t{1});
+    Put(&bytes, std::uint8_t{200});
+    Put(&bytes, static_cast<std::uint8_t>(ColumnType::kBool));
+    bytes.append(rows, '\0');
+  }
+  return bytes;
+}
+
+TEST(BatchTest, AByteARowAsksForNoMoreMemoryThanARecordOfOursMay) {
+  StringPool pool;
+  Batch most;
+  ASSERT_TRUE(DecodeBatch(OneByteARow(kMaxBatchRows), &pool, &most).ok());
+  EXPECT_EQ(most.rows.slices.size(), kMaxBatchRows);
+  for (const std::string& bytes : {OneByteARow(kMaxBatchRows + 1), OneByteARow(20U << 20),
+                                   OneByteARow(kMaxBatchRows / 2, 3)}) {
+    Batch out;
+    EXPECT_EQ(DecodeBatch(bytes, &pool, &out).code(), Code::kUnusable);
+    EXPECT_LE(out.rows.slices.capacity(), kMaxBatchRows);
   }
 }
 

@@ -35,21 +35,24 @@ bool InBounds(const Row& row) {
   return in;
 }
 
-/// Brings numbers that are out of bounds to the nearest that are in; true where there were some.
+/// Brings numbers that are out of bounds to the nearest that are in; how many there were.
 template <class Row>
-bool ClampToBounds(Row* row) {
-  if (InBounds(*row)) return false;
+std::uint64_t ClampToBounds(Row* row) {
+  if (InBounds(*row)) return 0;
+  std::uint64_t count = 0;
   ForEachColumn<Row>([&](const ColumnDesc& desc, auto member) {
     using Value = std::remove_cvref_t<decltype(row->*member)>;
     if constexpr (kIsBounded<Value>) {
       if (std::cmp_less(row->*member, desc.least)) {
         row->*member = static_cast<Value>(desc.least);
+        ++count;
       } else if (std::cmp_greater(row->*member, desc.most)) {
         row->*member = static_cast<Value>(desc.most);
+        ++count;
       }
     }
   });
-  return true;
+  return count;
 }
 
 /// Calls f(descriptor, value) for the columns of a row that are out of bounds.

@@ -79,7 +79,8 @@ std::uint64_t Clamp(store::SliceBlock* block) {
   for (store::SliceLane& lane : block->lanes) {
     for (std::int32_t* number : {&lane.rank, &lane.device}) {
       if (format::kIndexBound.Has(*number)) continue;
-      *number = -1;
+      *number = static_cast<std::int32_t>(
+          std::clamp<std::int64_t>(*number, format::kIndexBound.least, format::kIndexBound.most));
       ++count;
     }
   }
@@ -172,7 +173,7 @@ void RunMaker::Add(std::int32_t rank, Row row, std::vector<Row> format::Rows::*t
                    std::int64_t duration_ns) {
   Rank* const to = failed_ ? nullptr : RankOf(rank);
   if (to == nullptr) return;
-  if (format::ClampToBounds(&row)) ++impossible_;
+  impossible_ += format::ClampToBounds(&row);
   duration_ns = std::clamp(duration_ns, format::kLengthBound.least, format::kLengthBound.most);
   TakeTimes(row.time_ns, duration_ns);
   row.ord_ns = EndOfRow(row.time_ns, duration_ns);
@@ -212,8 +213,7 @@ void RunMaker::Metric(std::int32_t rank, const format::MetricRow& row) {
 void RunMaker::Slice(const format::SliceRow& given) {
   if (!format::InBounds(given)) {
     format::SliceRow row = given;
-    format::ClampToBounds(&row);
-    ++impossible_;
+    impossible_ += format::ClampToBounds(&row);
     Slice(row);
     return;
   }
@@ -363,7 +363,7 @@ Result<ImportSummary> RunMaker::Finish(const Description& description) {
     Count("damaged", "", impossible, true);
     Note(
         fmt::format("{} {} that cannot be (times beyond 1896 to 2116, lengths above 4.5 years, "
-                    "steps above 2^53): the nearest that can be was taken",
+                    "steps above 2^53, ranks above 2^20): the nearest that can be was taken",
                     impossible, impossible == 1 ? "number" : "numbers"));
   }
   const bool any =

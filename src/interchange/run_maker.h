@@ -70,7 +70,7 @@ class RunMaker final : public TraceSink {
   std::map<std::pair<std::string, std::string>, ImportSummary::Counter> counters_;
   ImportSummary summary_;
   std::atomic<bool> failed_ = false;
-  std::atomic<std::uint64_t> impossible_ = 0;  ///< Rows with numbers out of bounds.
+  std::atomic<std::uint64_t> impossible_ = 0;  ///< Numbers out of bounds.
   std::mutex mutex_;                           ///< Guards the rest.
   Status status_;
   std::int64_t first_ns_ = INT64_MAX;

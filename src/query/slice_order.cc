@@ -244,14 +244,17 @@ class Order final : public SliceOrder {
   }
 
   std::uint32_t LaneOf(const SliceRow& row, bool steps) {
+    // Not within the key: the second may move the texts while the first is a reference to one.
+    const std::string_view name = texts_[TextId(row.lane)];
+    const std::string_view window = texts_[TextId(row.window)];
     LaneKey key{options_.by_step ? row.step : -1,
                 row.rank,
                 row.pid,
                 row.tid,
                 row.device,
                 row.stream,
-                texts_[TextId(row.lane)],
-                texts_[TextId(row.window)]};
+                name,
+                window};
     if (const auto found = lane_ids_.find(key); found != lane_ids_.end()) return found->second;
     if (found_.size() >= kMostLanes) {
       key = {-1, 0, 0, 0, -1, -1, kFoldedLane, {}};

@@ -78,6 +78,25 @@ TEST(SliceOrder, TheSameOrderWhereMemoryIsTooSmall) {
   EXPECT_EQ(all(10'000), whole);
 }
 
+TEST(SliceOrder, NamesOfLanesStayWhileTextsAreAdded) {
+  SliceRun run;
+  constexpr int kWindows = 300;
+  for (int i = 0; i < kWindows; ++i) {
+    auto& row = run.Host("op", "op", i, 1);
+    row.lane = {};
+    row.window = run.Text("window " + std::to_string(i));
+  }
+  run.Write();
+  const auto order = SliceOrder::Load(run.path());
+  ASSERT_TRUE(order.ok()) << order.status().message();
+  ASSERT_EQ((*order)->lanes().size(), static_cast<std::size_t>(kWindows));
+  for (int i = 0; i < kWindows; ++i) {
+    const Lane& lane = (*order)->lanes()[static_cast<std::size_t>(i)];
+    EXPECT_TRUE(lane.name.empty()) << i;
+    EXPECT_EQ(lane.window, "window " + std::to_string(i));
+  }
+}
+
 TEST(SliceOrder, ADamagedLengthDoesNotOverflow) {
   format::SliceRow row;
   row.time_ns = 100;

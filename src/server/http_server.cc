@@ -933,11 +933,7 @@ Response ServerImpl::OpenSession(const Request& request) {
     response.set(http::field::allow, "POST");
     return response;
   }
-  const auto body = ParseJson(request.body());
-  std::string code;
-  if (body.is_object() && body.contains("code") && body["code"].is_string()) {
-    code = body["code"].get<std::string>();
-  }
+  const std::string code = SessionCode(request.body());
   const Auth::CodeIs is = auth_.TokenOk(code) ? Auth::CodeIs::kGood : auth_.TakeCode(code);
   if (is != Auth::CodeIs::kGood) {
     return Error(

@@ -7,6 +7,8 @@
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "base/status.h"
@@ -28,6 +30,15 @@ Status Isolated(const std::filesystem::path& run, F&& f) {
             fmt::format("{}: cannot be read: {}: `telltale verify {}` names what is damaged",
                         run.string(), error.what(), run.string())};
   }
+}
+
+/// What f() gave, or why it threw.
+template <class F>
+std::invoke_result_t<F> IsolatedResult(const std::filesystem::path& run, F&& f) {
+  std::optional<std::invoke_result_t<F>> out;
+  const Status isolated = Isolated(run, [&] { out.emplace(std::forward<F>(f)()); });
+  if (!isolated.ok()) return isolated;
+  return *std::move(out);
 }
 
 }  // namespace telltale::server

@@ -42,9 +42,10 @@ void TakeRuleSet(rules::Replay* replay) {
 
 }  // namespace
 
-LiveRun::LiveRun(std::string id, std::filesystem::path path)
+LiveRun::LiveRun(std::string id, std::filesystem::path path, LiveRunOptions options)
     : id_(std::move(id)),
       path_(std::move(path)),
+      options_(std::move(options)),
       watched_(std::make_unique<rules::WatchedFindings>(path_)) {}
 
 std::shared_ptr<const Snapshot> LiveRun::snapshot() const {
@@ -299,21 +300,28 @@ bool LiveRun::Advance(std::chrono::milliseconds limit) {
   if (gave_up_) {
     // Not again and again: until somebody records or mends it.
     const std::int64_t written = run_files::ChangedNs({path_, "run.json"});
-    if (written < 0 || written == gave_up_at_) return false;
+    const bool other = written >= 0 && written != gave_up_at_;
+    const bool due = retry_at_ns_ && Now() >= *retry_at_ns_;
+    if (!other && !due) return false;
     gave_up_ = false;
     Reset();
   }
   bool more = false;
-  const Status read = Isolated(path_, [&] { more = ReadOn(limit); });
+  const Status read = Isolated(path_, [&] {
+    if (options_.before_look) options_.before_look();
+    more = ReadOn(limit);
+  });
   if (read.ok()) return more;
-  GiveUp(read.message());
+  GiveUp(read);
   return false;
 }
 
-void LiveRun::GiveUp(const std::string& why) {
+void LiveRun::GiveUp(const Status& why) {
   gave_up_ = changed_ = true;
   gave_up_at_ = run_files::ChangedNs({path_, "run.json"});
-  error_ = why;
+  retry_at_ns_.reset();
+  if (why.code() == Code::kLimit) retry_at_ns_ = Now() + options_.retry_ns;
+  error_ = why.message();
   loading_ = false;
   cursor_.reset();
   engine_.reset();
@@ -384,7 +392,7 @@ bool LiveRun::Publish(bool now) {
                         .error = error_};
     const Status made = Isolated(path_, [&] { next->overview = OverviewJson(view_, moment); });
     if (!made.ok()) {
-      GiveUp(made.message());
+      GiveUp(made);
       next->error = error_;
     }
   } else {

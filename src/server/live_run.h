@@ -31,9 +31,16 @@ struct Snapshot {
   std::string error;
 };
 
+struct LiveRunOptions {
+  /// One that there was no memory for is opened anew after so long.
+  std::int64_t retry_ns = 5'000'000'000;
+  /// Called before each look; tests make it throw.
+  std::function<void()> before_look;
+};
+
 class LiveRun {
  public:
-  LiveRun(std::string id, std::filesystem::path path);
+  LiveRun(std::string id, std::filesystem::path path, LiveRunOptions options = {});
 
   // Any thread.
   const std::string& id() const { return id_; }
@@ -93,7 +100,8 @@ class LiveRun {
   void Reset();
   bool ReadOn(std::chrono::milliseconds limit);
   /// The run threw what nobody expects: it says so, and nothing more is read until it is another.
-  void GiveUp(const std::string& why);
+  /// What there was no memory for is tried again after a while.
+  void GiveUp(const Status& why);
   void ReadState(std::int64_t now);
   void ReadWatch();
   bool ReadRecords(std::chrono::steady_clock::time_point deadline);
@@ -104,6 +112,7 @@ class LiveRun {
 
   const std::string id_;
   const std::filesystem::path path_;
+  const LiveRunOptions options_;
   std::atomic<std::int64_t> wanted_ns_{0};
   std::atomic<int> held_{0};
   std::atomic<bool> retired_{false};
@@ -146,6 +155,7 @@ class LiveRun {
   std::int64_t info_time_ = 0;
   bool gave_up_ = false;
   std::int64_t gave_up_at_ = 0;
+  std::optional<std::int64_t> retry_at_ns_;  ///< By the clock of this machine; none: not by itself.
 };
 
 }  // namespace telltale::server

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/run_files.h"
+#include "server/isolated.h"
 #include "store/reader.h"
 #include "telemetry/families.h"
 
@@ -84,6 +85,7 @@ void MetricsBoard::Work() {
 void MetricsBoard::Look(Known* run, std::int64_t now_ns) {
   const std::int64_t written = run_files::ChangedNs({run->path, "run.json"});
   if (written >= 0 && run->over && written == run->written) return;
+  if (run->written != written) run->gave_up = false;
   run->written = written;
   const auto reader = store::RunReader::Open(run->path);
   if (!reader.ok()) {
@@ -114,8 +116,25 @@ void MetricsBoard::FindRuns(std::int64_t now_ns) {
   for (const auto& [id, path] : paths) {
     Known& run = runs_[id];
     run.path = path;
-    Look(&run, now_ns);
+    if (Isolated(path, [&run, now_ns] { Look(&run, now_ns); }).ok()) continue;
+    run.over = true;
+    run.over_ns = 0;
   }
+}
+
+void MetricsBoard::Take(const std::string& id, Known* run,
+                        std::chrono::steady_clock::time_point deadline, std::int64_t now_ns,
+                        telemetry::MetricSet* out) const {
+  if (run->gave_up) return;
+  const Status taken = Isolated(run->path, [&] {
+    if (!run->metrics) run->metrics = read_(id, run->path);
+    // What cannot be read any more has no metrics; the others have.
+    if (run->metrics->Advance(deadline).ok()) run->metrics->AddTo(now_ns, out);
+  });
+  if (taken.ok()) return;
+  run->metrics.reset();
+  // There may be memory for it at the next scrape.
+  run->gave_up = taken.code() != Code::kLimit;
 }
 
 MetricsBoard::Texts MetricsBoard::Make() {
@@ -143,12 +162,7 @@ MetricsBoard::Texts MetricsBoard::Make() {
 
   const auto deadline = std::chrono::steady_clock::now() + kReadLimit;
   telemetry::MetricSet metrics;
-  for (auto& [id, run] : shown) {
-    if (!run->metrics) run->metrics = std::make_unique<telemetry::RunMetrics>(id, run->path);
-    // What cannot be read any more has no metrics; the others have.
-    if (!run->metrics->Advance(deadline).ok()) continue;
-    run->metrics->AddTo(now_ns, &metrics);
-  }
+  for (auto& [id, run] : shown) Take(id, run, deadline, now_ns, &metrics);
   metrics.Begin("", 0, now_ns);
   metrics.Add(telemetry::kRuns, {}, static_cast<double>(shown.size()));
   metrics.Add(telemetry::kRunsLeftOut, {}, static_cast<double>(left_out));

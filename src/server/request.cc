@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
 
 namespace telltale::server {
 namespace {
@@ -168,6 +171,12 @@ std::string_view CookieValue(std::string_view header, std::string_view name) {
     header.remove_prefix(std::min(end + 1, header.size()));
   }
   return {};
+}
+
+std::string SessionCode(std::string_view body) {
+  const nlohmann::json said = ParseJson(body);
+  if (!said.is_object() || !said.contains("code") || !said["code"].is_string()) return {};
+  return said["code"].get<std::string>();
 }
 
 Result<SeriesQuery> ParseSeries(const Target& target) {

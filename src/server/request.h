@@ -43,6 +43,10 @@ bool CrossOrigin(std::string_view origin, std::string_view site, std::string_vie
 /// Value of one cookie; empty where absent.
 std::string_view CookieValue(std::string_view header, std::string_view name);
 
+/// The code or token in the body by which a browser signs in, {"code": "..."}; empty where there is
+/// none.
+std::string SessionCode(std::string_view body);
+
 Result<SeriesQuery> ParseSeries(const Target& target);
 /// Several questions in one request: `q0`, `q1`, ... are each the parameters of a series; what one
 /// does not say (the window, as a rule) the request's own parameters say. Empty where it is no such

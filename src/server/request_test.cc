@@ -69,6 +69,15 @@ TEST(RequestTest, Cookies) {
   EXPECT_EQ(CookieValue("", "telltale_session"), "");
 }
 
+TEST(RequestTest, ACodeIsReadOfABodyThatHasOne) {
+  EXPECT_EQ(SessionCode(R"({"code": "abc", "more": [1]})"), "abc");
+  for (const char* other : {"", "abc", "[]", "null", R"({"code": 1})", R"({"code": {"code": "a"}})",
+                            R"({"Code": "abc"})", R"({"code": "abc")"}) {
+    EXPECT_EQ(SessionCode(other), "") << other;
+  }
+  EXPECT_EQ(SessionCode(std::string(100'000, '[')), "");
+}
+
 TEST(RequestTest, QueriesAreCheckedWithTheirBounds) {
   const auto parse = [](const char* text) { return ParseSeries(*ParseTarget(text)); };
   const auto good = parse("/?kind=scalar&name=loss&mode=TRAIN&from=5&to=10&points=7&x=step");

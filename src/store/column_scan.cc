@@ -110,7 +110,7 @@ class WriterScan {
       TELLTALE_RETURN_IF_ERROR(ReadJournal(i));
       journals_[i].reset();
     }
-    if (highest_ > seen_) salvage_->missing_rows += highest_ - seen_;
+    if (highest_ > seen_) salvage_->Missing(highest_ - seen_);
     return {};
   }
 
@@ -208,7 +208,12 @@ class WriterScan {
     if (Sealed(index)) return {};
     OpenJournal& journal = *journals_[index];
     // The head is the header, or the first batch where the header is damaged.
-    TELLTALE_RETURN_IF_ERROR(Give(journal.head.batch.rows));
+    if (journal.head.header) {
+      first_in_journal_ = journal.head.header->next_seq[static_cast<std::size_t>(request_.table)];
+    } else {
+      first_in_journal_ = 0;
+    }
+    TELLTALE_RETURN_IF_ERROR(Give(journal.head.batch.rows, journal.file->file_size()));
     const bool final = request_.final || index + 1 < journals_.size();
     while (true) {
       StringPool pool;
@@ -217,31 +222,34 @@ class WriterScan {
       NoteDamage(journal.file.get());
       if (!status.ok()) return status;
       if (chunk.records == 0) return {};
-      TELLTALE_RETURN_IF_ERROR(Give(chunk.batch.rows));
+      TELLTALE_RETURN_IF_ERROR(Give(chunk.batch.rows, journal.file->file_size()));
     }
   }
 
-  Status Give(const format::Rows& rows) {
+  /// `bytes`: of the journal that they are from.
+  Status Give(const format::Rows& rows, std::uint64_t bytes) {
+    const std::uint64_t most_seq = MostSeqOfJournal(first_in_journal_, bytes);
     ScanPiece piece{.writer = writer_};
     piece.columns.resize(request_.columns.size());
     format::ForEachTable(rows, [&](const auto& of_table) {
       using Row = typename std::remove_cvref_t<decltype(of_table)>::value_type;
-      if (Row::kTable == request_.table) Gather<Row>(of_table, &piece);
+      if (Row::kTable == request_.table) Gather<Row>(of_table, most_seq, &piece);
     });
     return piece.rows == 0 ? Status() : visit_(piece);
   }
 
   template <class Row>
-  void Gather(const std::vector<Row>& rows, ScanPiece* piece) {
+  void Gather(const std::vector<Row>& rows, std::uint64_t most_seq, ScanPiece* piece) {
     std::vector<const Row*> chosen;
     for (const Row& row : rows) {
       if (covered_.Has(row.seq) || row.seq <= highest_in_journals_) continue;
-      if (format::kAmountBound.Has(row.seq)) {
+      const bool can_be = row.seq <= most_seq;
+      if (can_be) {
         highest_in_journals_ = row.seq;
         highest_ = std::max(highest_, row.seq);
         ++seen_;
       }
-      if (!format::InBounds(row)) {
+      if (!can_be || !format::InBounds(row)) {
         ++salvage_->impossible_rows;
         Note(ImpossibleRow(folder_, row));
         continue;
@@ -310,6 +318,7 @@ class WriterScan {
   std::uint64_t seen_ = 0;
   std::uint64_t highest_ = 0;
   std::uint64_t highest_in_journals_ = 0;
+  std::uint64_t first_in_journal_ = 0;  ///< As the header of the one being read says; 0: nothing.
 };
 
 Status Check(const ScanRequest& request) {

@@ -214,6 +214,7 @@ Result<bool> WriterFollower::OpenNextUnit(std::unique_ptr<RowChunk>* chunk) {
     tail_final_ = false;
     head_ = std::move(head);
     head_rows_ = std::move(head_rows);
+    tail_first_ = {};
     OpenSegments(segments[unit]);
     return ReadSegments(chunk);
   }
@@ -235,9 +236,9 @@ void WriterFollower::OpenSegments(const std::vector<SegmentName>& segments) {
       continue;
     }
     std::uint64_t& next = SeqOf(&next_seq_, segment.table);
-    if (segment.first_seq > next) salvage_->missing_rows += segment.first_seq - next;
+    if (segment.first_seq > next) salvage_->Missing(segment.first_seq - next);
     const std::uint64_t range = segment.last_seq - segment.first_seq + 1;
-    if (info.rows < range) salvage_->missing_rows += range - info.rows;
+    if (info.rows < range) salvage_->Missing(range - info.rows);
     next = std::max(next, segment.last_seq + 1);
   }
 }
@@ -285,13 +286,19 @@ Result<bool> WriterFollower::FinishOpening(std::unique_ptr<RowChunk>* chunk) {
 void WriterFollower::TakeHeader(const JournalChunk& chunk) {
   if (!chunk.header) return;
   watermark_ns_ = std::max(watermark_ns_, chunk.header->watermark_ns);
+  tail_first_ = chunk.header->next_seq;
   SkipTo(chunk.header->next_seq);
+}
+
+std::uint64_t WriterFollower::MostSeq(format::TableId table) const {
+  const std::uint64_t first = tail_first_[static_cast<std::uint8_t>(table)];
+  return tail_ == nullptr ? kMostSeq : MostSeqOfJournal(first, tail_->file_size());
 }
 
 void WriterFollower::SkipTo(const NextSeqs& seqs) {
   for (std::size_t i = 0; i < seqs.size(); ++i) {
     if (seqs[i] <= next_seq_[i]) continue;
-    salvage_->missing_rows += seqs[i] - next_seq_[i];
+    salvage_->Missing(seqs[i] - next_seq_[i]);
     Note(fmt::format("{}: rows {} to {} of table {} are missing", folder_.string(), next_seq_[i],
                      seqs[i] - 1, i));
     next_seq_[i] = seqs[i];
@@ -303,12 +310,13 @@ bool WriterFollower::Sift(RowChunk* chunk) {
   format::ForEachTable(chunk->rows, [&](auto& table) {
     using Row = typename std::remove_cvref_t<decltype(table)>::value_type;
     std::uint64_t& next = SeqOf(&next_seq_, Row::kTable);
+    const std::uint64_t most = MostSeq(Row::kTable);
     std::uint64_t missing = 0;
     Looked looked = Look(table, next);
     if (!looked.follow) {
       std::erase_if(table, [&](const Row& row) {
         if (row.seq < next) return true;
-        if (!format::kAmountBound.Has(row.seq)) return ImpossibleRowLeftOut(row);
+        if (row.seq > most) return ImpossibleRowLeftOut(row);
         missing += row.seq - next;
         next = row.seq + 1;
         return false;
@@ -318,7 +326,7 @@ bool WriterFollower::Sift(RowChunk* chunk) {
       next = table.back().seq + 1;
     }
     if (missing > 0) {
-      salvage_->missing_rows += missing;
+      salvage_->Missing(missing);
       Note(fmt::format("{}: {} rows before row {} of table {} are missing", folder_.string(),
                        missing, next, FindTable(Row::kTable)->name));
     }

@@ -71,6 +71,8 @@ class WriterFollower {
   std::int64_t LeastOfSegments() const;
   Result<bool> FinishOpening(std::unique_ptr<RowChunk>* chunk);
   void TakeHeader(const JournalChunk& chunk);
+  /// What a row that is read now can have.
+  std::uint64_t MostSeq(format::TableId table) const;
   void SkipTo(const NextSeqs& seqs);
   /// Drops rows that were delivered before and those that cannot be, counts gaps, clears what the
   /// mask leaves out, looks which are in order; true where rows are left.
@@ -102,6 +104,7 @@ class WriterFollower {
   std::unique_ptr<RowChunk> head_rows_;
   std::unique_ptr<JournalChunk> head_;
   std::unique_ptr<JournalFile> tail_;
+  NextSeqs tail_first_{};    ///< As the tail's header says; zeros before it was taken.
   bool tail_final_ = false;  ///< A successor was seen: the tail does not grow any more.
   std::uint32_t idle_polls_ = 0;
   std::map<std::string, std::uint64_t> journal_of_;  ///< Segment file to the journal it came from.

@@ -221,10 +221,21 @@ void JournalFile::DecodeInto(std::string_view record, std::uint64_t offset, Stri
   format::ForEachTable(out->rows, [&](auto& rows) { rows.resize(before[i++]); });
   out->positions.resize(positions);
   out->watermark_ns = watermark;
-  if (offset >= malformed_to_) {
-    malformed_to_ = offset + 1;
-    damage_.push_back({offset, record.size(), status.message(), false});
-  }
+  Malformed(record, offset, status.message());
+}
+
+void JournalFile::Malformed(std::string_view record, std::uint64_t offset, const std::string& why) {
+  if (offset < malformed_to_) return;
+  malformed_to_ = offset + 1;
+  damage_.push_back({offset, record.size(), why, false});
+}
+
+template <class T>
+std::optional<T> JournalFile::Taken(Result<T> decoded, std::string_view record,
+                                    std::uint64_t offset) {
+  if (decoded.ok()) return std::move(decoded).value();
+  Malformed(record, offset, decoded.status().message());
+  return std::nullopt;
 }
 
 Status JournalFile::Read(bool final, std::uint64_t max_bytes, StringPool* pool, JournalChunk* out) {
@@ -249,13 +260,12 @@ Status JournalFile::Read(bool final, std::uint64_t max_bytes, StringPool* pool, 
       if (header.status().code() == Code::kVersion) {
         return {Code::kVersion, fmt::format("{}: {}", path_.string(), header.status().message())};
       }
-      if (header.ok()) out->header = std::move(header).value();
+      if (auto taken = Taken(std::move(header), record, offset)) out->header = *std::move(taken);
     } else if (kind == format::JournalRecord::kSealed) {
-      Result<SealedRecord> sealed = DecodeSealed(record);
-      if (sealed.ok()) out->sealed.push_back(std::move(sealed).value());
+      auto sealed = Taken(DecodeSealed(record), record, offset);
+      if (sealed) out->sealed.push_back(*std::move(sealed));
     } else if (kind == format::JournalRecord::kEnd) {
-      Result<EndRecord> end = DecodeEnd(record);
-      if (end.ok()) out->end = std::move(end).value();
+      if (auto end = Taken(DecodeEnd(record), record, offset)) out->end = *std::move(end);
     }
     if (parts.empty()) commit_offset_ = reader_.resume_offset();
   }

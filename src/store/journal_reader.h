@@ -101,6 +101,11 @@ class JournalFile {
       : path_(std::move(path)), reader_(std::move(fd)) {}
   void DecodeInto(std::string_view record, std::uint64_t offset, StringPool* pool,
                   format::Batch* out);
+  /// Takes what was decoded of the record at `offset`, or counts it as damaged.
+  template <class T>
+  std::optional<T> Taken(Result<T> decoded, std::string_view record, std::uint64_t offset);
+  /// Once for each record, however often it is read.
+  void Malformed(std::string_view record, std::uint64_t offset, const std::string& why);
 
   std::filesystem::path path_;
   RecordReader reader_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,13 +30,19 @@ struct Salvage {
   std::uint64_t foreign_files = 0;  ///< Files that are not ours, left alone.
   std::vector<std::string> notes;   ///< One line each: file, offset, what.
   bool any() const {
-    return damaged_blocks + torn_tails + unreadable_files + missing_rows + impossible_rows > 0;
+    return damaged_blocks > 0 || torn_tails > 0 || unreadable_files > 0 || missing_rows > 0 ||
+           impossible_rows > 0;
+  }
+  /// Headers and names of files, which anybody may have written, say how many.
+  void Missing(std::uint64_t rows) {
+    constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+    missing_rows = rows > kMost - missing_rows ? kMost : missing_rows + rows;
   }
   void Add(const Salvage& more) {
     damaged_blocks += more.damaged_blocks;
     torn_tails += more.torn_tails;
     unreadable_files += more.unreadable_files;
-    missing_rows += more.missing_rows;
+    Missing(more.missing_rows);
     impossible_rows += more.impossible_rows;
     foreign_files += more.foreign_files;
     notes.insert(notes.end(), more.notes.begin(), more.notes.end());

@@ -13,6 +13,9 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/run_files.h"
@@ -78,6 +81,37 @@ std::shared_ptr<const arrow::KeyValueMetadata> SegmentMetadata(const SegmentInfo
        std::to_string(info.watermark_before_ns), std::to_string(info.watermark_after_ns)});
 }
 
+namespace {
+
+/// Rows that row groups claim which cannot be: a footer of some KB may claim any number of them,
+/// and of a column that is missing or of one value no page is read.
+std::optional<std::string> ImpossibleRows(const SegmentInfo& info,
+                                          const parquet::FileMetaData& file) {
+  std::uint64_t rows = 0;
+  for (int i = 0; i < file.num_row_groups(); ++i) {
+    const std::int64_t of_group = file.RowGroup(i)->num_rows();
+    if (of_group < 0 || of_group > kMaxGroupRows) {
+      return fmt::format("a row group of {} rows", of_group);
+    }
+    rows += static_cast<std::uint64_t>(of_group);
+  }
+  if (!std::cmp_equal(rows, file.num_rows())) {
+    return fmt::format("{} rows, and {} in its row groups", file.num_rows(), rows);
+  }
+  const std::uint64_t range = info.last_seq - info.first_seq + 1;
+  if (rows <= range) return std::nullopt;
+  return fmt::format("{} rows, and sequence numbers for {}", rows, range);
+}
+
+/// What the name of a segment says, where that is not what its metadata say.
+bool IsNamedOtherwise(const std::filesystem::path& path, const SegmentInfo& info) {
+  const auto name = ParseSegmentName(path.filename().string());
+  return name && (name->table != info.table || name->first_seq != info.first_seq ||
+                  name->last_seq != info.last_seq);
+}
+
+}  // namespace
+
 Result<SegmentInfo> SegmentInfoOf(const std::filesystem::path& path,
                                   const parquet::FileMetaData& file) {
   SegmentInfo info;
@@ -109,6 +143,13 @@ Result<SegmentInfo> SegmentInfoOf(const std::filesystem::path& path,
     return {Code::kUnusable, fmt::format("{}: a number of its metadata cannot be", path.string())};
   }
   info.table = table->id;
+  if (IsNamedOtherwise(path, info)) {
+    return {Code::kUnusable,
+            fmt::format("{}: its name and its metadata say different rows", path.string())};
+  }
+  if (const auto impossible = ImpossibleRows(info, file)) {
+    return {Code::kUnusable, fmt::format("{}: {}: that cannot be", path.string(), *impossible)};
+  }
   info.rows = static_cast<std::uint64_t>(file.num_rows());
   return info;
 }

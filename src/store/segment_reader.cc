@@ -174,9 +174,6 @@ class SegmentReader::Impl {
   void OpenGroup() {
     const int index = static_cast<int>(next_group_++);
     const auto metadata = file_->metadata()->RowGroup(index);
-    if (metadata->num_rows() < 0 || metadata->num_rows() > kMaxGroupRows) {
-      Damaged("a row group has an impossible number of rows");
-    }
     at_ = 0;
     rows_ = static_cast<std::size_t>(metadata->num_rows());
     least_from_.assign((rows_ + kBlockRows - 1) / kBlockRows, kUnknown);

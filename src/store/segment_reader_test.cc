@@ -6,6 +6,7 @@
 #include <limits>
 #include <random>
 
+#include "store/segment_scan.h"
 #include "store/store_testing.h"
 
 namespace telltale::store {
@@ -66,7 +67,7 @@ class SegmentReaderTest : public ::testing::Test {
   }
 
   TempFolder temp_;
-  const std::filesystem::path path_ = temp_.path() / "statistics-1-2.parquet";
+  const std::filesystem::path path_ = temp_.path() / "statistics-1-300000.parquet";
   StringPool pool_;
   format::Rows rows_;
 };
@@ -127,6 +128,58 @@ TEST_F(SegmentReaderTest, AFlippedBitEndsItAndNothingOfThatCallIsGiven) {
   EXPECT_EQ(status.code(), Code::kUnusable);
   EXPECT_EQ(rows.statistics.size(), before);
   EXPECT_TRUE(reader->at_end());
+}
+
+/// By each of those who read one.
+void ExpectRefused(const std::filesystem::path& path, const char* why) {
+  StringPool pool;
+  format::Rows rows;
+  const ScanRequest request{.table = format::TableId::kScalars, .columns = {"step"}};
+  const auto visit = [](ScanPiece&) { return Status(); };
+  for (const Status& status :
+       {ReadSegmentInfo(path).status(), ReadSegment(path, &pool, &rows).status(),
+        SegmentReader::Open(path).status(), ScanSegment(path, "agent", request, visit).status()}) {
+    EXPECT_EQ(status.code(), Code::kUnusable);
+    EXPECT_NE(status.message().find(why), std::string::npos) << status.message();
+  }
+  EXPECT_TRUE(rows.scalars.empty());
+}
+
+TEST(SegmentTest, RowsThatItsMetadataHaveNoNumbersForAreRefused) {
+  const TempFolder temp;
+  format::Rows rows = Scalars(0, 10).rows;
+  SegmentInfo info{.writer = "agent",
+                   .table = format::TableId::kScalars,
+                   .journal = 1,
+                   .first_seq = 1,
+                   .last_seq = 9};
+  ASSERT_TRUE(WriteSegment(temp.path() / "few", rows, &info).ok());
+  ExpectRefused(temp.path() / "few", "10 rows, and sequence numbers for 9");
+  // The bounds hold for all of them.
+  info.last_seq = std::uint64_t{1} << 63;
+  ASSERT_TRUE(WriteSegment(temp.path() / "beyond", rows, &info).ok());
+  ExpectRefused(temp.path() / "beyond", "cannot be");
+  info.last_seq = 10;
+  const std::filesystem::path good = temp.path() / SegmentFileName(info.table, 1, 10);
+  ASSERT_TRUE(WriteSegment(good, rows, &info).ok());
+  EXPECT_TRUE(SegmentReader::Open(good).ok());
+  const std::filesystem::path other = temp.path() / SegmentFileName(info.table, 11, 20);
+  std::filesystem::copy(good, other);
+  ExpectRefused(other, "its name and its metadata");
+}
+
+TEST(SegmentTest, OfAnotherTableAScanGetsNothing) {
+  const TempFolder temp;
+  SegmentInfo info{.writer = "agent",
+                   .table = format::TableId::kScalars,
+                   .journal = 1,
+                   .first_seq = 1,
+                   .last_seq = 10};
+  ASSERT_TRUE(WriteSegment(temp.path() / "scalars", Scalars(0, 10).rows, &info).ok());
+  const ScanRequest request{.table = format::TableId::kSteps, .columns = {"step"}};
+  const auto rows =
+      ScanSegment(temp.path() / "scalars", "agent", request, [](ScanPiece&) { return Status(); });
+  EXPECT_EQ(rows.status().code(), Code::kUnusable);
 }
 
 }  // namespace

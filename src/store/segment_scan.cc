@@ -15,14 +15,13 @@
 #include <utility>
 #include <vector>
 
+#include "store/folder.h"
 #include "store/parquet_column.h"
 #include "store/segment.h"
 
 namespace telltale::store {
 namespace {
 
-constexpr const char* kScanFormatKey = "telltale.format";
-constexpr const char* kFormat = "1";
 Status Failed(const std::filesystem::path& path, std::string why) {
   for (char& c : why) {
     if (c == '\n') c = ' ';
@@ -225,11 +224,9 @@ class SegmentScan {
   Status Open() {
     parquet_ = OpenParquet(path_);
     metadata_ = parquet_->metadata();
-    const auto keys = metadata_->key_value_metadata();
-    if (keys == nullptr || keys->Get(kScanFormatKey).ValueOr("") != kFormat) {
-      // Of a later format, or none of ours: the words are there already.
-      const Result<SegmentInfo> info = ReadSegmentInfo(path_);
-      if (!info.ok()) return info.status();
+    TELLTALE_ASSIGN_OR_RETURN(const SegmentInfo info, SegmentInfoOf(path_, *metadata_));
+    if (info.table != request_.table) {
+      return Failed(path_, fmt::format("it holds rows of table {}", FindTable(info.table)->name));
     }
     properties_.set_pre_buffer(false);
     const auto add = [&](const std::string& name) {
@@ -253,9 +250,6 @@ class SegmentScan {
 
   Status Group(int index, std::string_view writer, const ScanVisitor& visit) {
     const auto group = metadata_->RowGroup(index);
-    if (group->num_rows() < 0 || group->num_rows() > kMaxGroupRows) {
-      return Failed(path_, fmt::format("a row group of {} rows", group->num_rows()));
-    }
     const auto rows = static_cast<std::size_t>(group->num_rows());
     std::vector<Range> chosen = {{0, rows}};
     if (request_.steps) {

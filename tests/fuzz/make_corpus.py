@@ -19,10 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import tomllib
+
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent
 GOLDEN = TESTS / "golden" / "v1" / "run"
 SMDEBUG = TESTS / "data" / "smdebug" / "recording"
+RECORDS = TESTS.parent / "src" / "format" / "records.toml"
 ROWS_CORPUS = TESTS.parent / "build" / "release" / "tests" / "fuzz_rows_corpus"
 # Seeds of rows: larger ones cost the fuzzer more than they show.
 MOST_ROWS_BYTES = 6 << 10
@@ -577,6 +580,257 @@ severity = "high"
     put("tensor_rows", "beyond", struct.pack("<QQ", 2**64 - 8, 16) + b"U8\n[16]")
 
 
+# Batches of rows, docs/formats/journal.md.
+
+ScalarValue = int | float | str | bool
+Row = dict[str, ScalarValue]
+
+
+def batch(tables: dict[str, list[Row]]) -> bytes:
+    """A journal's batch of these rows; what a row does not say is the type's zero."""
+    schema = tomllib.loads(RECORDS.read_text())
+    codes = {
+        "i32": (1, "i"),
+        "i64": (2, "q"),
+        "u32": (3, "I"),
+        "u64": (4, "Q"),
+        "f64": (5, "d"),
+        "bool": (6, "B"),
+    }
+    texts: dict[str, int] = {}
+    groups = []
+    for table in schema["table"]:
+        rows = tables.get(table["name"])
+        if not rows:
+            continue
+        columns = [column for column in schema["common"] + table["columns"] if column["name"] != "seq"]
+        unknown = {name for row in rows for name in row} - {column["name"] for column in columns}
+        assert not unknown, unknown
+        group = struct.pack("<BQIB", table["id"], 1, len(rows), len(columns))
+        for column in columns:
+            if column["type"] == "str":
+                group += struct.pack("<BB", column["id"], 7)
+                for row in rows:
+                    group += struct.pack("<I", texts.setdefault(str(row.get(column["name"], "")), len(texts)))
+                continue
+            code, letter = codes[column["type"]]
+            group += struct.pack("<BB", column["id"], code)
+            group += struct.pack(f"<{len(rows)}{letter}", *(row.get(column["name"], 0) for row in rows))
+        groups.append(group)
+    said = [text.encode() for text in texts]
+    head = struct.pack("<BqHI", 2, START_NS, 0, len(said))
+    return (
+        head
+        + b"".join(struct.pack("<I", len(text)) + text for text in said)
+        + bytes([len(groups)])
+        + b"".join(groups)
+    )
+
+
+LONGEST_NS = 1 << 57  # The longest that a slice may last, src/format/records.toml.
+
+
+def a_slice(name: str, category: str, begin_us: float, duration_us: float, **more: ScalarValue) -> Row:
+    time_ns = START_NS + int(begin_us * 1000)
+    row: Row = {
+        "name": name,
+        "category": category,
+        "kind": category,
+        "time_ns": time_ns,
+        "ord_ns": time_ns,
+        "duration_ns": int(duration_us * 1000),
+        "step": -1,
+        "device": -1,
+        "stream": -1,
+        "pid": 100,
+        "tid": 1,
+        "attempt": 1,
+    }
+    return row | more
+
+
+def trace_of_a_training(ranks: int = 2, steps: int = 3) -> list[Row]:
+    rows = []
+    for rank in range(ranks):
+        for step in range(steps):
+            at = step * 1000.0
+            on_device: dict[str, ScalarValue] = {
+                "device": 0,
+                "stream": 7,
+                "pid": 0,
+                "tid": 0,
+                "lane": "stream 7",
+            }
+            rows += [
+                row | {"rank": rank}
+                for row in (
+                    a_slice(f"ProfilerStep#{step}", "step", at, 990, kind="user_annotation"),
+                    a_slice("enumerate(DataLoader)", "data", at + 1, 100),
+                    a_slice("train: forward", "annotation", at + 110, 300),
+                    a_slice("aten::mm", "op", at + 120, 50, external=step + 1, flops=1e9),
+                    a_slice("aten::copy_", "op", at + 180, 40, args='{"Input Dims": [[8, 4], [4, 2]]}'),
+                    a_slice("cudaMemcpyAsync", "runtime", at + 190, 20, correlation=3 * step + 1),
+                    a_slice(
+                        "Memcpy HtoD (Pageable -> Device)",
+                        "memcpy",
+                        at + 195,
+                        30,
+                        correlation=3 * step + 1,
+                        bytes=4096,
+                        **on_device,
+                    ),
+                    a_slice(
+                        "cudaLaunchKernel",
+                        "runtime",
+                        at + 130,
+                        5,
+                        correlation=3 * step + 2,
+                        external=step + 1,
+                    ),
+                    a_slice(
+                        "sm90_gemm_f32",
+                        "kernel",
+                        at + 240,
+                        200,
+                        correlation=3 * step + 2,
+                        args='{"blocks per SM": 1.5, "est. achieved occupancy %": 40}',
+                        **on_device,
+                    ),
+                    a_slice("cudaLaunchKernel", "runtime", at + 420, 5, correlation=3 * step + 3),
+                    a_slice(
+                        "ncclDevKernel_AllReduce_Sum_f32",
+                        "kernel",
+                        at + 450,
+                        90 + 40 * rank,
+                        correlation=3 * step + 3,
+                        **on_device | {"stream": 20, "lane": "stream 20"},
+                    ),
+                    a_slice("nccl:all_reduce", "comm", at + 415, 20),
+                    a_slice("train: forward", "device_annotation", at + 240, 300, **on_device),
+                    a_slice("cudaDeviceSynchronize", "runtime", at + 600, 300),
+                    a_slice("Context Sync", "sync", at + 600, 290, device=0),
+                    a_slice("Memset (Device)", "memset", at + 950, 2, bytes=1 << 20, **on_device),
+                    a_slice("train.py(12): step", "python", at + 2, 900),
+                    a_slice("gc", "gc", at + 920, 10),
+                )
+            ]
+    return rows
+
+
+def hostile_slices() -> dict[str, list[Row]]:
+    """Numbers within the bounds whose sums are not."""
+    on_device: dict[str, ScalarValue] = {"device": 0, "stream": 7, "lane": "stream 7"}
+    longest = {"duration_ns": LONGEST_NS}
+    begins = {"time_ns": 0, "ord_ns": 0}
+    return {
+        "long-kernels": [a_slice("gemm", "kernel", 0, 0, **on_device | longest) for _ in range(70)],
+        "long-kernels-in-line": [
+            a_slice("gemm", "kernel", 0, 0, **on_device | longest | {"time_ns": n * LONGEST_NS})
+            for n in range(-16, 32)
+        ],
+        "long-calls": [
+            a_slice(f"f{n}", "op", 0, 0, **longest | begins | {"time_ns": n, "correlation": n})
+            for n in range(70)
+        ]
+        + [a_slice("ProfilerStep#1", "step", 0, 0, **longest | begins)],
+        "long-annotations": [
+            a_slice("part", category, 0, 0, **longest, rank=n % 4)
+            for n in range(40)
+            for category in ("annotation", "device_annotation")
+        ],
+        "long-communication": [
+            a_slice("ncclDevKernel_AllReduce_Sum_f32", "kernel", 0, 0, **on_device | longest, rank=n % 8)
+            for n in range(70)
+        ],
+        "large-copies": [
+            a_slice(
+                "Memcpy HtoD (Pageable -> Device)", "memcpy", n, 1, bytes=1 << 53, correlation=n, **on_device
+            )
+            for n in range(70)
+        ],
+        "far-apart": [
+            a_slice("gemm", "kernel", 0, 1, **on_device | {"time_ns": time_ns, "correlation": 1})
+            for time_ns in (-(1 << 61), 0, 1 << 62)
+        ],
+        "odd-numbers": [
+            a_slice(
+                "x",
+                category,
+                0,
+                1,
+                flops=flops,
+                bytes=-(1 << 53),
+                correlation=-(1 << 63),
+                external=(1 << 63) - 1,
+                pid=-(1 << 63),
+                tid=(1 << 63) - 1,
+                stream=-(1 << 63),
+                device=device,
+                rank=-1,
+                args='{"blocks per SM": 1e999, "est. achieved occupancy %": -1e300, "stream": -1}',
+            )
+            for category in ("op", "kernel", "sync", "memory", "runtime")
+            for flops in (float("nan"), float("inf"), -1e308)
+            for device in (-1, 1 << 20)
+        ],
+    }
+
+
+def traces() -> None:
+    scenes = {"training": trace_of_a_training()} | hostile_slices()
+    for name, rows in scenes.items():
+        for asked in (0, 0b0010_1111) if name == "training" else (0b0011_1111,):
+            put("trace_analyses", f"{name}-{asked}", bytes([asked]) + batch({"slices": rows}))
+    put("trace_analyses", "whole-1", bytes([1]) + batch({"slices": trace_of_a_training(1, 2)}))
+
+
+def exports() -> None:
+    """An export each (targets/exports.cc) of rows of every kind."""
+    when: Row = {"time_ns": START_NS, "ord_ns": START_NS, "attempt": 1}
+    at = when | {"mode": "TRAIN"}
+    tensor: Row = at | {"name": "fc.weight", "collection": "weights", "count": 4, "step": 3}
+    histogram: Row = tensor | {"taken": 4, "max": 2.5, "bins": "[1,0,3]", "quantiles": "[0,1,2]"}
+    batches = {
+        "tensors": batch(
+            {
+                "scalars": [
+                    at | {"name": "loss", "value": value, "step": 3} for value in (0.5, float("nan"))
+                ],
+                "statistics": [tensor | {"mean": 1e300, "std": float("inf")}],
+                "histograms": [
+                    histogram,
+                    histogram | {"bins": "[1e308,1e308]", "min": -1e308, "max": 1e308, "rank": -1},
+                    histogram | {"bins": "[", "mode": "../../..", "rank": 1 << 20},
+                    histogram | {"min": float("nan")},
+                ],
+            }
+        ),
+        "trace": batch(
+            {
+                "slices": trace_of_a_training(1, 1)
+                + hostile_slices()["far-apart"]
+                + hostile_slices()["odd-numbers"][:4],
+                "scalars": [at | {"name": 'a"b,c\n', "value": -1e308, "step": 1 << 53}],
+                "steps": [at | {"step": 1, "duration_ns": LONGEST_NS}],
+                "events": [when | {"kind": "checkpoint", "data": '{"path": "\u0000"}'}],
+            }
+        ),
+    }
+    small = [
+        path
+        for path in sorted((HERE / "corpus" / "stored_rows").glob("*"))
+        if not path.name.startswith("found-")
+    ]
+    for path in small[::5]:
+        batches[path.name] = path.read_bytes()
+    which = ("csv", "chrome", "tensorboard", "perfetto", "speedscope")
+    tables = {"tensors": 9, "trace": 10}  # The table for csv, by its place in records.toml.
+    for name, content in batches.items():
+        for number, export in enumerate(which):
+            what = number + len(which) * (tables.get(name, 3) if export == "csv" else 1)
+            put("exports", f"{name}-{export}", bytes([what]) + content)
+
+
 # Layouts of src/format/channel_layout.h and src/channel/registration.h.
 
 
@@ -631,6 +885,26 @@ def channel() -> None:
     put("registration", "undo", struct.pack("<IHHI", 0x47525454, 17, 64, 4) + b"\x1b[0m" + bytes(48))
 
 
+# Events whose numbers are looked at, of which no script has one.
+KINDS_OF_NO_SCRIPT = [
+    (kind, json.dumps(data))
+    for begin, end in [
+        (START_NS, START_NS + 2_000_000_000),
+        (START_NS, 0),
+        (-(1 << 63), (1 << 63) - 1),
+        ((1 << 63) - 1, -(1 << 63)),
+        (-1, (1 << 64) - 1),
+        (1e300, -1e300),
+    ]
+    for kind, data in [
+        ("gap", {"from_ns": begin, "to_ns": end, "cause": "agent"}),
+        ("recording.lost", {"writer": "agent-n1", "since_ns": begin, "ended_ns": end}),
+        ("recording.lost", {"since_ns": begin}),
+        ("clock.anchor", {"monotonic_ns": begin, "realtime_ns": end, "run_ns": begin, "step_ns": end}),
+    ]
+] + [("gap", '{"from_ns": "1", "to_ns": null}'), ("recording.lost", "[]"), ("clock.anchor", "{")]
+
+
 def scripts() -> None:
     """Rows and events of the rule scripts: what each rule looks at."""
     for target in ("rows", "stored_rows", "event_data"):
@@ -656,6 +930,8 @@ def scripts() -> None:
             found = re.match(r"load event (\S+)[^:]*: (\{.*)", line)
             if found:
                 kinds.setdefault(found[1], {})[found[2].rstrip("\\ ")] = None
+    for kind, data in KINDS_OF_NO_SCRIPT:
+        kinds.setdefault(kind, {})[data] = None
     for kind, datas in kinds.items():
         most = list(datas)[:12]
         put("event_data", kind, "".join(f"{kind}\t{data}\n" for data in most))
@@ -679,9 +955,28 @@ def memory() -> None:
     put("post_body", "window.json", '{"steps": 5, "detail": "ops,kernels"}')
     put("post_body", "words.json", '{"steps": 9223372036854775807, "detail": "shapes;who=me"}')
 
+    put("session", "code.json", json.dumps({"code": "0" * 32}))
+    put("session", "token.json", json.dumps({"code": "0" * 64, "more": [1, {"code": 1}]}))
+    put("session", "empty.json", '{"code": ""}')
+
 
 def trees() -> None:
     put("run_tree", "none", b"")
+    # What an operation does to a link, and to a folder with one in it.
+    for name, first, second in [
+        ("append-to-links", (1, 0), (6, 5)),
+        ("cut-links", (1, 0), (5, 5)),
+        ("links-grow", (1, 0), (7, 20)),
+        ("append-to-pipes", (2, 0), (6, 5)),
+        ("copy-links", (1, 4), (4, 1)),
+        ("copy-huge-files", (7, 41), (4, 1)),
+    ]:
+        put(
+            "run_tree",
+            name,
+            bytes(n for file in range(8) for what, much in (first, second) for n in (what, file, much)),
+        )
+    put("run_tree", "copy-around-a-link", bytes([1, 5, 4, 4, 4, 1, 4, 0, 1, 4, 7, 1]))
     for what in range(10):
         put("run_tree", f"each-{what}", bytes(n for file in range(8) for n in (what, file, 3 + file)))
 
@@ -694,6 +989,8 @@ def main() -> None:
     own()
     channel()
     scripts()
+    traces()
+    exports()
     memory()
     trees()
 

@@ -186,6 +186,41 @@ TEST_F(LiveRunTest, AReportThatThrowsSaysWhyAndTheReaderGoesOn) {
   EXPECT_NE(run.Report(third).value(), nullptr);
 }
 
+TEST_F(LiveRunTest, ARunThatThereWasNoMemoryForIsOpenedAgain) {
+  ASSERT_TRUE(testing::WriteRun(run_, sample_).ok());
+  int looks = 0;
+  LiveRunOptions options{.retry_ns = 0, .before_look = [&] {
+                           if (++looks <= 2) throw std::bad_alloc();
+                         }};
+  LiveRun run("one", run_, options);
+  run.Advance(kLong);
+  ASSERT_TRUE(run.Publish(true));
+  EXPECT_NE(run.snapshot()->error.find("no memory left"), std::string::npos);
+  EXPECT_TRUE(Until(&run, [&] { return Steps(run) == 100 && !run.loading(); }));
+  ASSERT_TRUE(run.Publish(true));
+  EXPECT_TRUE(run.snapshot()->error.empty());
+  EXPECT_FALSE(run.snapshot()->overview.empty());
+
+  // Not before its time.
+  options.retry_ns = 3'600 * kSecond;
+  looks = 0;
+  LiveRun waits("one", run_, options);
+  for (int i = 0; i < 10; ++i) waits.Advance(kLong);
+  EXPECT_EQ(looks, 1);
+}
+
+TEST_F(LiveRunTest, ARunThatThrewIsNotReadAgainAndAgain) {
+  ASSERT_TRUE(testing::WriteRun(run_, sample_).ok());
+  int looks = 0;
+  LiveRun run("one", run_, {.retry_ns = 0, .before_look = [&] {
+                              if (++looks == 1) throw std::length_error("too long a text");
+                            }});
+  for (int i = 0; i < 10; ++i) run.Advance(kLong);
+  EXPECT_EQ(looks, 1);
+  ASSERT_TRUE(run.Publish(true));
+  EXPECT_NE(run.snapshot()->error.find("too long a text"), std::string::npos);
+}
+
 TEST_F(LiveRunTest, AFolderThatIsRecordedAnewIsAnotherRun) {
   const auto record = [&] {
     WriteInfo(false);

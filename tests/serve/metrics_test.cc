@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // /metrics of the server: who may read it, which runs are in it, in which format.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/units.h"
 #include "client.h"
+#include "server/metrics_board.h"
 #include "store/run_info.h"
 #include "support/sample_run.h"
 #include "support/temp_folder.h"
@@ -62,6 +71,44 @@ TEST_F(MetricsTest, TheTokenIsTheSameForAllServersOfAUser) {
   first->BindTo("127.0.0.1\n8080\n/runs\n");
   EXPECT_EQ(first->metrics_token(), before);
   EXPECT_NE(first->session(), before);
+}
+
+TEST_F(MetricsTest, ARunThatThrowsLeavesTheOthersTheirMetrics) {
+  for (const char* run : {"good", "throws", "large"}) Sample(root_ / run, kSecond);
+  std::map<std::string, int> read;
+  const auto begin = [&](const std::string& id, const fs::path& run) {
+    if (++read[id] > 0 && id == "throws") throw std::length_error("too long a text");
+    if (id == "large" && read[id] == 1) throw std::bad_alloc();
+    return std::make_unique<telemetry::RunMetrics>(id, run);
+  };
+  std::mutex mutex;
+  std::condition_variable published;
+  server::MetricsBoard board(
+      {root_}, [&] { published.notify_all(); }, begin);
+  const auto ask = [&] {
+    const std::uint64_t asked = board.Ask();
+    std::shared_ptr<const std::string> text;
+    std::unique_lock lock(mutex);
+    const auto made = [&] {
+      text = board.Answer(asked, telemetry::TextFormat::kPrometheus);
+      return text != nullptr;
+    };
+    while (!published.wait_for(lock, std::chrono::milliseconds(50), made)) {
+    }
+    return *text;
+  };
+  const auto has = [](const std::string& text, const char* run) {
+    return text.find(fmt::format("telltale_run_state{{run=\"{}\"", run)) != std::string::npos;
+  };
+  const std::string first = ask();
+  EXPECT_TRUE(has(first, "good"));
+  EXPECT_FALSE(has(first, "throws"));
+  EXPECT_FALSE(has(first, "large"));
+  const std::string second = ask();
+  EXPECT_TRUE(has(second, "good"));
+  EXPECT_TRUE(has(second, "large")) << "there is memory for it now";
+  EXPECT_EQ(read["throws"], 1) << "it is not read again and again";
+  EXPECT_EQ(read["good"], 1);
 }
 
 TEST_F(MetricsTest, RunsThatAreLongOverAreNotInIt) {

@@ -6,6 +6,8 @@
 //        forger sums              steps and spans of years, thousands of them
 #include <telltale/probe.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
@@ -15,9 +17,13 @@
 #include <random>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <thread>
+
+#include "format/channel_layout.h"
 
 namespace {
+
+namespace format = telltale::format;
 
 constexpr std::int64_t kNumbers[] = {std::numeric_limits<std::int64_t>::min(),
                                      std::numeric_limits<std::int64_t>::min() + 1,
@@ -152,44 +158,75 @@ void Call(Dice* dice) {
   }
 }
 
-/// Where the arena is mapped in this process.
-struct Mapping {
-  char* begin = nullptr;
-  std::size_t bytes = 0;
-};
-Mapping FindArena() {
-  Mapping found;
+/// Where this process has mapped the begin of its arena; the rings are mapped at their offsets from
+/// there.
+char* FindArena() {
   std::FILE* const maps = std::fopen("/proc/self/maps", "re");
-  if (maps == nullptr) return found;
+  if (maps == nullptr) return nullptr;
+  char* found = nullptr;
   char line[1024];
-  while (std::fgets(line, sizeof line, maps) != nullptr) {
+  while (found == nullptr && std::fgets(line, sizeof line, maps) != nullptr) {
     std::uintptr_t begin = 0;
-    std::uintptr_t end = 0;
-    if (std::strstr(line, "memfd:telltale-arena") == nullptr ||
-        std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &begin, &end) != 2) {
-      continue;
+    std::uint64_t offset = 0;
+    if (std::strstr(line, "memfd:telltale-arena") != nullptr &&
+        std::sscanf(line, "%" SCNxPTR "-%*x %*s %" SCNx64, &begin, &offset) == 2 && offset == 0) {
+      found = reinterpret_cast<char*>(begin);  // NOLINT(performance-no-int-to-ptr)
     }
-    found = {reinterpret_cast<char*>(begin), end - begin};  // NOLINT(performance-no-int-to-ptr)
-    break;
   }
   std::fclose(maps);
   return found;
 }
 
+/// A ring of the directory.
+class Ring {
+ public:
+  Ring(char* arena, const format::RingEntry& entry)
+      : begin_(arena + entry.offset), bytes_(entry.size), head_(entry.head.load()) {}
+
+  std::uint64_t bytes() const { return bytes_; }
+  std::uint64_t written() const { return std::min(head_, bytes_); }
+  void Put(std::uint64_t position, int byte) {
+    begin_[position % bytes_] = static_cast<char>(byte);
+  }
+  /// Of what was written last, up to `near` bytes back.
+  void PutBehindHead(std::uint64_t back, int byte) { Put(head_ - back, byte); }
+
+ private:
+  char* begin_;
+  std::uint64_t bytes_;
+  std::uint64_t head_;
+};
+
+/// Random bytes in every ring, for as long as it takes the agent to look several times. Prints how
+/// many of them lie in what was just recorded.
 void FillRings(Dice* dice) {
-  const Mapping arena = FindArena();
-  if (arena.begin == nullptr) std::abort();
+  char* const arena = FindArena();
+  if (arena == nullptr) std::abort();
+  const auto* const header = reinterpret_cast<const format::ArenaHeader*>(arena);
+  if (header->magic != format::kArenaMagic) std::abort();
+  const auto* const rings =
+      reinterpret_cast<const format::RingEntry*>(arena + header->directory_offset);
+  // A record whose size cannot be ends what the agent takes of the ring: not each is hit.
+  constexpr std::uint64_t kNear = 512;
+  constexpr std::uint64_t kOneOf = 4;
+  std::uint64_t hits = 0;
   for (int i = 0; i < 4'000; ++i) {
     Call(dice);
-    // The header's first page says where the rings are; what lies behind the directory is theirs.
-    constexpr std::size_t kKept = 16 << 10;
-    for (int j = 0; j < 8; ++j) {
-      arena.begin[kKept + dice->Below(arena.bytes - kKept)] = static_cast<char>(dice->Below(256));
+    for (std::uint32_t number = 0; number < header->ring_count; ++number) {
+      Ring ring(arena, rings[number]);
+      ring.Put(dice->Below(ring.bytes()), static_cast<int>(dice->Below(256)));
+      const std::uint64_t near = std::min(ring.written(), kNear);
+      if (near == 0 || dice->Below(kOneOf) != 0) continue;
+      const std::uint64_t back = 1 + dice->Below(near);
+      const int byte = static_cast<int>(dice->Below(256));
+      for (std::uint64_t n = std::min(back, 1 + dice->Below(16)); n > 0; --n) {
+        ring.PutBehindHead(back - n + 1, byte);
+        ++hits;
+      }
     }
-    // Most of a ring is empty: some of it hits what was just written.
-    const std::size_t near = kKept + dice->Below(64 << 10);
-    std::memset(arena.begin + near, static_cast<int>(dice->Below(256)), dice->Below(32));
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
+  std::printf("%" PRIu64 " bytes of new records overwritten\n", hits);
 }
 
 void MakeSums() {

@@ -9,12 +9,21 @@
 #include <set>
 
 #include "base/json.h"
+#include "base/process.h"
 #include "store/column_scan.h"
 #include "store/folder.h"
 #include "store/window_folder.h"
 
 namespace telltale::analysis::trace {
 namespace {
+
+/// Of a machine that does not say how much it has left.
+constexpr std::uint64_t kMuchMemory = 8ULL << 30;
+
+/// Of a slice in memory, as trace.h says.
+std::uint64_t BytesOfSlice(Needs needs) {
+  return 58 + (needs.bytes ? 8 : 0) + (needs.flops ? 16 : 0) + (needs.facts ? 12 : 0);
+}
 
 /// Ids of a piece's texts, each looked up once.
 class TextIds {
@@ -114,8 +123,10 @@ class Recordings {
 
 }  // namespace
 
-Result<RankWriters> FindRanks(const std::filesystem::path& run) {
+Result<RankWriters> FindRanks(const std::filesystem::path& run,
+                              const std::vector<std::int32_t>& asked, std::uint64_t* left_out) {
   RankWriters out;
+  std::set<std::int32_t> beyond;
   for (const std::string& writer : store::ListWriters(run)) {
     std::set<std::int32_t> ranks;
     const auto visit = [&](store::ScanPiece& piece) -> Status {
@@ -128,7 +139,20 @@ Result<RankWriters> FindRanks(const std::filesystem::path& run) {
     store::Salvage ignored;
     TELLTALE_RETURN_IF_ERROR(store::ScanWriterColumns(
         run / writer, {.table = format::SliceRow::kTable, .columns = {"rank"}}, visit, &ignored));
-    for (const std::int32_t rank : ranks) out[rank].push_back(writer);
+    std::size_t of_writer = 0;
+    for (const std::int32_t rank : ranks) {
+      const bool fits =
+          ++of_writer <= kMostRanksOfWriter && (out.size() < kMostRanks || out.contains(rank));
+      if (fits || std::find(asked.begin(), asked.end(), rank) != asked.end()) {
+        out[rank].push_back(writer);
+      } else {
+        beyond.insert(rank);
+      }
+    }
+  }
+  if (left_out != nullptr) {
+    *left_out = 0;
+    for (const std::int32_t rank : beyond) *left_out += out.contains(rank) ? 0 : 1;
   }
   for (auto& [rank, writers] : out) {
     if (writers.size() > 1) std::erase(writers, kStacksWriter);
@@ -145,8 +169,12 @@ Result<RankWriters> FindRanks(const std::filesystem::path& run) {
 }
 
 Result<Trace> LoadTrace(const std::filesystem::path& run, const RankWriters& ranks,
-                        std::int32_t rank, Needs needs, store::Salvage* salvage) {
+                        std::int32_t rank, Needs needs, store::Salvage* salvage,
+                        std::optional<std::uint64_t> most_bytes) {
   TraceBuilder builder(rank, needs);
+  // A segment of some KB may hold, or claim, millions of rows.
+  if (!most_bytes) most_bytes = MemoryLeft().value_or(kMuchMemory) / 2;
+  std::uint64_t bytes = 0;
   const std::vector<std::string> columns = ColumnsOf(needs);
   std::size_t next = kFixedColumns;
   const std::size_t bytes_at = needs.bytes ? next++ : 0;
@@ -155,7 +183,7 @@ Result<Trace> LoadTrace(const std::filesystem::path& run, const RankWriters& ran
   std::optional<Recordings> recordings;
   const auto visit = [&](store::ScanPiece& piece) -> Status {
     const auto& c = piece.columns;
-    builder.Reserve(piece.rows);
+    builder.Reserve(std::min<std::uint64_t>(piece.rows, *most_bytes / BytesOfSlice(needs)));
     const TextIds names(c[kName], [&](std::string_view t) { return builder.NameId(t); });
     const TextIds kinds(c[kKind], [&](std::string_view t) { return builder.KindId(t); });
     const TextIds categories(
@@ -171,6 +199,13 @@ Result<Trace> LoadTrace(const std::filesystem::path& run, const RankWriters& ran
         recordings->See(c[kWindow].Text(i), c[kTime].Int(i), c[kDuration].Int(i), frame);
       }
       if (mark) continue;
+      bytes += BytesOfSlice(needs);
+      if (bytes > *most_bytes) {
+        return {Code::kLimit,
+                fmt::format("{}: the trace of rank {} takes more memory than this machine can give "
+                            "it: {} MiB; record fewer steps",
+                            run.string(), rank, *most_bytes >> 20)};
+      }
       TraceBuilder::Row row{.begin_ns = c[kTime].Int(i),
                             .duration_ns = c[kDuration].Int(i),
                             .name = names.At(i),
@@ -190,10 +225,14 @@ Result<Trace> LoadTrace(const std::filesystem::path& run, const RankWriters& ran
   };
   const auto found = ranks.find(rank);
   if (found == ranks.end()) {
+    constexpr std::size_t kNamed = 64;
     std::string known;
+    std::size_t named = 0;
     for (const auto& [number, writers] : ranks) {
+      if (++named > kNamed) continue;
       known += fmt::format("{}{}", known.empty() ? "" : ", ", number);
     }
+    if (named > kNamed) known += fmt::format(" and {} more", named - kNamed);
     return Status(Code::kUsage, fmt::format("{} holds no trace of rank {}: it has {}", run.string(),
                                             rank, known));
   }

@@ -2,6 +2,7 @@
 // Traces out of a run, and analyses of one through the table of analyses.
 #include "analysis/trace/load.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -159,6 +160,53 @@ TEST_F(TraceLoadTest, ARankThatIsNotThereIsSaid) {
   ASSERT_FALSE(trace.ok());
   EXPECT_EQ(trace.status().code(), Code::kUsage);
   EXPECT_NE(trace.status().message().find("it has 0, 1"), std::string::npos);
+}
+
+TEST_F(TraceLoadTest, MoreRanksThanARunCanHaveAreCountedAndNotLookedAt) {
+  const auto add = [&](const std::string& name, std::int32_t first, std::int32_t ranks) {
+    auto writer = store::Writer::Open(run_ / name, name);
+    ASSERT_TRUE(writer.ok()) << writer.status().message();
+    format::Batch batch;
+    for (std::int32_t i = 0; i < ranks; ++i) {
+      batch.rows.slices.push_back(Slice(first + i, "op", "aten::mm", 100, 30));
+    }
+    batch.watermark_ns = 1000;
+    ASSERT_TRUE((*writer)->Append(std::move(batch)).ok());
+  };
+  add("agent-b", 1000, 300);
+  std::uint64_t left_out = 0;
+  auto ranks = FindRanks(run_, {}, &left_out);
+  ASSERT_TRUE(ranks.ok());
+  EXPECT_EQ(ranks->size(), 2 + kMostRanksOfWriter);
+  EXPECT_EQ(left_out, 300 - kMostRanksOfWriter);
+  ranks = FindRanks(run_, {1299}, &left_out);
+  ASSERT_TRUE(ranks.ok());
+  EXPECT_TRUE(ranks->contains(1299));
+  EXPECT_EQ(left_out, 300 - kMostRanksOfWriter - 1);
+
+  for (std::int32_t i = 0; i < 16; ++i) add(fmt::format("import-{}", i), 2000 + i * 256, 256);
+  ranks = FindRanks(run_, {}, &left_out);
+  ASSERT_TRUE(ranks.ok());
+  EXPECT_EQ(ranks->size(), kMostRanks);
+  EXPECT_EQ(left_out, 2 + 300 + 16 * 256 - kMostRanks);
+  const auto source = TraceSource::Open(run_, {});
+  ASSERT_TRUE(source.ok());
+  ASSERT_EQ(source->notes().size(), 1U);
+  EXPECT_TRUE(source->notes()[0].starts_with("302 ranks of the trace are left out"))
+      << source->notes()[0];
+  EXPECT_TRUE(TraceSource::Open(run_, {0, 1299})->notes().empty());
+}
+
+TEST_F(TraceLoadTest, ATraceThatNeedsMoreMemoryThanIsLeftIsRefused) {
+  const auto ranks = FindRanks(run_);
+  ASSERT_TRUE(ranks.ok());
+  store::Salvage salvage;
+  EXPECT_TRUE(LoadTrace(run_, *ranks, 0, {}, &salvage, 2 * 58).ok());
+  for (const Needs needs : {Needs{}, Needs{.bytes = true}}) {
+    const auto trace = LoadTrace(run_, *ranks, 0, needs, &salvage, 2 * 58 - (needs.bytes ? 0 : 1));
+    ASSERT_FALSE(trace.ok());
+    EXPECT_EQ(trace.status().code(), Code::kLimit);
+  }
 }
 
 TEST_F(TraceLoadTest, ARunWithoutATraceSaysWhatToRecord) {

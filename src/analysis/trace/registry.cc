@@ -57,7 +57,15 @@ Result<TraceSource> TraceSource::Open(const std::filesystem::path& run,
                                       const std::vector<std::int32_t>& ranks, bool trace) {
   TraceSource source;
   source.run_ = run;
-  auto found = FindRanks(run);
+  std::uint64_t left_out = 0;
+  auto found = FindRanks(run, ranks, &left_out);
+  // Of some ranks that are asked for nothing is left out.
+  if (left_out > 0 && ranks.empty()) {
+    source.notes_.push_back(fmt::format(
+        "{} ranks of the trace are left out: at most {} are looked at, {} of one writer. --rank "
+        "names others.",
+        left_out, kMostRanks, kMostRanksOfWriter));
+  }
   if (found.ok()) {
     source.writers_ = std::move(*found);
   } else if (trace || found.status().code() != Code::kUnusable) {

@@ -53,6 +53,8 @@ class TraceSource {
 
   const std::vector<std::int32_t>& ranks() const { return ranks_; }
   const std::filesystem::path& run() const { return run_; }
+  /// What was left out, for who shows what the ranks amount to; empty where nothing was.
+  const std::vector<std::string>& notes() const { return notes_; }
   bool HasTrace(std::int32_t rank) const { return writers_.contains(rank); }
   Result<Trace> Load(std::int32_t rank, Needs needs);
   const store::Salvage& salvage() const { return salvage_; }
@@ -63,6 +65,7 @@ class TraceSource {
   std::filesystem::path run_;
   RankWriters writers_;
   std::vector<std::int32_t> ranks_;
+  std::vector<std::string> notes_;
   store::Salvage salvage_;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each check fires on a trace or facts with its fault planted, and is silent where it is cured.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "analysis/trace/trace_testing.h"
 #include "rules/advice/advise.h"
 #include "rules/finding_json.h"
+#include "rules/groups.h"
 
 namespace telltale::rules::advice {
 namespace {
@@ -543,6 +545,31 @@ TEST(AdviceTest, FindingsAreThoseOfRules) {
   for (std::size_t i = 0; i < all.findings.size(); ++i) {
     EXPECT_EQ(again.findings[i].id, all.findings[i].id);
   }
+}
+
+TEST(AdviceTest, FindingsThatAreLeftOutAreCounted) {
+  std::vector<RankFacts> ranks;
+  for (std::int32_t rank = 0; rank < 600; ++rank) {
+    ranks.push_back(Rank(rank));
+    ranks.back().devices[0].busy_ns = 100'000'000;
+  }
+  const Advice many = AdviseOn(RunWith(ranks), {"AcceleratorUtilization"});
+  EXPECT_EQ(many.findings.size(), kMostRanked);
+  EXPECT_EQ(many.findings_left_out, 600 - kMostRanked);
+
+  ranks.resize(20);
+  Replay replay;
+  for (std::size_t i = 0; i < kMostRanked; ++i) {
+    Finding& finding = replay.findings.emplace_back();
+    finding.rule = "InputBound";
+    finding.incident.subject = fmt::format("rank {}", 1000 + i);
+    finding.id = finding.incident.subject;
+  }
+  replay.findings_left_out = 7;
+  AddAdvice(AdviseOn(RunWith(ranks), {"AcceleratorUtilization"}), &replay);
+  EXPECT_EQ(replay.findings.size(), kMostRanked);
+  EXPECT_EQ(replay.findings_left_out, 27U);
+  EXPECT_EQ(replay.rules.size(), 1U);
 }
 
 TEST(AdviceTest, ATrainingWithoutFaultIsLeftAlone) {

@@ -70,6 +70,12 @@ void Join(std::vector<Finding> found, std::vector<Finding>* all) {
   }
 }
 
+void NoteLeftOut(Advice* advice) {
+  if (advice->findings_left_out == 0) return;
+  advice->notes.push_back(
+      fmt::format("{} findings more, which rank lower, are left out.", advice->findings_left_out));
+}
+
 }  // namespace
 
 std::string TimeWords(Sum ns) {
@@ -166,7 +172,7 @@ Advice AdviseOn(const RunFacts& facts, const std::vector<std::string>& checks) {
         "step.");
   }
   out.salvage = facts.salvage;
-  out.findings = Ranked(std::move(out.findings));
+  out.findings = Ranked(std::move(out.findings), &out.findings_left_out);
   return out;
 }
 
@@ -181,26 +187,37 @@ Result<Advice> Advise(const std::filesystem::path& run, const AdviseOptions& opt
   }
   TELLTALE_ASSIGN_OR_RETURN(const RunFacts facts, RunFactsOf(run, options.ranks));
   Advice out = AdviseOn(facts, options.checks);
-  if (!options.rules) return out;
+  if (!options.rules) {
+    NoteLeftOut(&out);
+    return out;
+  }
   ReplayOptions replay_options;
   TELLTALE_ASSIGN_OR_RETURN(replay_options.rules, RulesAboutSpeed(run));
   TELLTALE_ASSIGN_OR_RETURN(Replay replay, ReplayRun(run, replay_options));
   std::vector<Finding> all = std::move(replay.findings);
   Join(std::exchange(out.findings, {}), &all);
-  out.findings = Ranked(std::move(all));
+  std::size_t left_out = 0;
+  out.findings = Ranked(std::move(all), &left_out);
+  out.findings_left_out += replay.findings_left_out + left_out;
+  NoteLeftOut(&out);
   for (RuleState& state : replay.rules) out.checks.push_back(std::move(state));
   if (!facts.has_trace) out.salvage = std::move(replay.salvage);
   return out;
 }
 
+void AddAdvice(Advice advice, Replay* replay) {
+  std::vector<Finding> all = std::move(replay->findings);
+  Join(std::move(advice.findings), &all);
+  std::size_t left_out = 0;
+  replay->findings = Ranked(std::move(all), &left_out);
+  replay->findings_left_out += advice.findings_left_out + left_out;
+  for (RuleState& state : advice.checks) replay->rules.push_back(std::move(state));
+}
+
 Status AddAdvice(const std::filesystem::path& run, Replay* replay) {
   TELLTALE_ASSIGN_OR_RETURN(const RunFacts facts, RunFactsOf(run, {}));
   if (!facts.has_trace) return {};
-  Advice advice = AdviseOn(facts);
-  std::vector<Finding> all = std::move(replay->findings);
-  Join(std::move(advice.findings), &all);
-  replay->findings = Ranked(std::move(all));
-  for (RuleState& state : advice.checks) replay->rules.push_back(std::move(state));
+  AddAdvice(AdviseOn(facts), replay);
   return {};
 }
 

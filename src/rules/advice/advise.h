@@ -27,9 +27,10 @@ struct AdviseOptions {
 };
 
 struct Advice {
-  std::vector<Finding> findings;  ///< Ranked.
-  std::vector<RuleState> checks;  ///< Checks, then rules.
-  std::size_t steps = 0;          ///< Of the trace, of the rank that has most.
+  std::vector<Finding> findings;      ///< Ranked.
+  std::size_t findings_left_out = 0;  ///< Beyond kMostRanked.
+  std::vector<RuleState> checks;      ///< Checks, then rules.
+  std::size_t steps = 0;              ///< Of the trace, of the rank that has most.
   std::size_t ranks = 0;
   double wall_seconds = 0;  ///< Of these steps.
   std::vector<std::string> notes;
@@ -41,6 +42,10 @@ Advice AdviseOn(const RunFacts& facts, const std::vector<std::string>& checks = 
 
 /// kUsage: no such check or rank; kUnusable: no run.
 Result<Advice> Advise(const std::filesystem::path& run, const AdviseOptions& options = {});
+
+/// Adds advice to what rules found, as one ranked list, and the states of the checks to those of
+/// the rules.
+void AddAdvice(Advice advice, Replay* replay);
 
 /// Adds what the checks find in the run's trace to what its rules found, as one ranked list, and
 /// the states of the checks to those of the rules. A run without a trace stays as it is.

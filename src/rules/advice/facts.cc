@@ -436,6 +436,7 @@ Result<RunFacts> RunFactsOf(const std::filesystem::path& run,
     return out;
   }
   out.has_trace = true;
+  out.notes = source->notes();
   bool memory = false;
   bool allocations = false;
   std::vector<trace::RankCollectives> collectives;

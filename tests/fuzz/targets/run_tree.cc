@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run directory whose files were replaced: links, pipes, folders, duplicates, cut and huge files.
 // The input is operations of three bytes: what is done, to which file, and how much.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "cli/check_json.h"
 #include "format/batch.h"
 #include "fuzz.h"
@@ -74,7 +76,52 @@ std::vector<fs::path> PathsOf(const fs::path& run) {
   return paths;
 }
 
+/// Whether the way to it from the run leads through no link: what an earlier operation made must
+/// not lead a later one out of the run, or round in a circle.
+bool LiesInTheRun(const fs::path& run, const fs::path& path) {
+  std::error_code error;
+  for (fs::path at = path.parent_path(); at != run; at = at.parent_path()) {
+    if (fs::is_symlink(fs::symlink_status(at, error))) return false;
+  }
+  return true;
+}
+
+/// A copy under a name that is free, links as links. A file that was made huge is left out: the
+/// disk would hold its copy in full.
+void Copy(const fs::path& from, const fs::path& to) {
+  constexpr std::uintmax_t kMostBytes = 1 << 20;
+  std::error_code ignored;
+  if (fs::exists(fs::symlink_status(to, ignored))) return;
+  const fs::file_status what = fs::symlink_status(from, ignored);
+  if (fs::is_symlink(what)) {
+    fs::copy_symlink(from, to, ignored);
+  } else if (fs::is_directory(what)) {
+    fs::create_directory(to, ignored);
+    for (fs::directory_iterator at(from, ignored), end; !ignored && at != end;
+         at.increment(ignored)) {
+      Copy(at->path(), to / at->path().filename());
+    }
+  } else if (fs::is_regular_file(what) && fs::file_size(from, ignored) <= kMostBytes) {
+    fs::copy_file(from, to, ignored);
+  }
+}
+
+/// What is no plain file stays as it is.
+UniqueFd OpenToWrite(const fs::path& path, int how) {
+  return UniqueFd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | how, 0600));
+}
+
+void Resize(const fs::path& path, std::int64_t bytes) {
+  if (const UniqueFd fd = OpenToWrite(path, 0)) static_cast<void>(::ftruncate(fd.get(), bytes));
+}
+
+void Append(const fs::path& path, const std::string& bytes) {
+  const UniqueFd fd = OpenToWrite(path, O_CREAT | O_APPEND);
+  if (fd) static_cast<void>(!::write(fd.get(), bytes.data(), bytes.size()));
+}
+
 void Change(const fs::path& run, std::uint8_t what, const fs::path& path, std::uint8_t much) {
+  if (!LiesInTheRun(run, path)) return;
   std::error_code ignored;
   const auto link_to = [&](const fs::path& to) {
     fs::remove_all(path, ignored);
@@ -99,16 +146,16 @@ void Change(const fs::path& run, std::uint8_t what, const fs::path& path, std::u
       fs::create_directory(path, ignored);
       break;
     case 4:
-      fs::copy(path, path.string() + std::to_string(much), fs::copy_options::recursive, ignored);
+      Copy(path, path.string() + std::to_string(much));
       break;
     case 5:
-      static_cast<void>(::truncate(path.c_str(), much));
+      Resize(path, much);
       break;
     case 6:
-      std::ofstream(path, std::ios::app) << std::string(much, static_cast<char>(much));
+      Append(path, std::string(much, static_cast<char>(much)));
       break;
     case 7:
-      static_cast<void>(::truncate(path.c_str(), std::int64_t{1} << (much % 42)));
+      Resize(path, std::int64_t{1} << (much % 42));
       break;
     case 8:
       fs::rename(path, path.parent_path() / ("journal-" + std::to_string(much) + ".ttj"), ignored);

@@ -9,7 +9,7 @@
 namespace telltale::fuzz {
 
 TELLTALE_FUZZ_TARGET(segment) {
-  const auto path = WriteInput(bytes, "events-000000000001-000000000001.parquet");
+  const auto path = WriteInput(bytes, "segment");
   {
     StringPool pool;
     format::Rows rows;
