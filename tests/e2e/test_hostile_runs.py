@@ -471,8 +471,8 @@ def test_a_hostile_run_is_only_data(telltale: Telltale, trap: Trap, case: str) -
     done = say("run", "-o", trap.run, "--no-serve", "--", "/bin/sh", "-c", "exit 17", more=17)
     await_helpers(trap.run)
     if "link" in case and case.partition(":")[2] in FOLDERS:
-        # The training writes by path: into such a folder nothing is recorded.
-        assert done.returncode == 2, done.stderr
+        # The training's libraries write by path: into such a folder nothing is recorded.
+        assert done.returncode == 5, done.stderr
         assert len(done.stderr.splitlines()) == 1 and "link" in done.stderr
     assert snapshot(trap.outside) == before
     assert trap.posts == []
@@ -480,6 +480,47 @@ def test_a_hostile_run_is_only_data(telltale: Telltale, trap: Trap, case: str) -
         # What was written now, as all that lies in a run.
         if path.name in ("report.html", "run.json") and path.is_file() and not path.is_symlink():
             assert path.stat().st_nlink > 1 or path.stat().st_mode & 0o077 == 0, path
+
+
+@pytest.mark.parametrize("place", ["root", "file", "nothing", "itself", "folder-of-others"])
+def test_a_link_in_the_place_of_a_run_is_refused(telltale: Telltale, trap: Trap, place: str) -> None:
+    """reliability.md, T44: exit code 5, and the training does not start."""
+    link = trap.parent / "link"
+    link.symlink_to(
+        {
+            "root": Path("/"),
+            "file": trap.outside / "token",
+            "nothing": trap.outside / "nothing",
+            "itself": link,
+            "folder-of-others": trap.outside,
+        }[place]
+    )
+    before = snapshot(trap.outside)
+    say = Commands(telltale, trap)
+    for path in (link, f"{link}/"):
+        started = trap.parent / "started"
+        done = say("run", "-o", path, "--no-serve", "--", "/usr/bin/touch", started)
+        assert done.returncode == 5, done.stderr
+        [line] = done.stderr.splitlines()
+        assert line.startswith("telltale run: ") and str(link) in line and "a link to" in line
+        assert not started.exists()
+    assert snapshot(trap.outside) == before
+
+
+@pytest.mark.parametrize("place", ["run", "empty"])
+def test_a_link_to_a_run_or_to_an_empty_folder_may_be_named(
+    telltale: Telltale, trap: Trap, place: str
+) -> None:
+    folder = trap.parent / "good" if place == "run" else trap.parent / "empty"
+    folder.mkdir(exist_ok=True)
+    link = trap.parent / "link"
+    link.symlink_to(folder)
+    done = Commands(telltale, trap)(
+        "run", "-o", link, "--no-serve", "--", "/bin/sh", "-c", "exit 17", more=17
+    )
+    await_helpers(link)
+    assert done.returncode == 17, done.stderr
+    assert json.loads((folder / "run.json").read_text())["attempts"][-1]["exit_code"] == 17
 
 
 def test_more_than_thirty_hostile_runs_are_tried() -> None:
