@@ -9,6 +9,8 @@
 namespace telltale::store {
 namespace {
 
+constexpr std::uint64_t kFreeBytesOfAFile = 64U << 20;
+
 std::uint64_t HeldBytes(const struct stat& file) {
   return static_cast<std::uint64_t>(file.st_blocks) * 512;
 }
@@ -27,6 +29,11 @@ std::uint64_t UnwrittenBytes(int fd, const struct stat& file, std::uint64_t offs
 }
 
 }  // namespace
+
+bool IsMostlyHole(int fd, const struct stat& file) {
+  return UnwrittenBytes(fd, file, 0, static_cast<std::uint64_t>(file.st_size)) >
+         kFreeBytesOfAFile + HeldBytes(file) * HoleBudget::kPerHeldByte;
+}
 
 void HoleBudget::Begin(const struct stat& file) { left_ += HeldBytes(file) * kPerHeldByte; }
 

@@ -11,6 +11,11 @@
 
 namespace telltale::store {
 
+/// Whether a file says that it is far larger than what the disk holds of it: beyond 64 MiB, and
+/// HoleBudget::kPerHeldByte for each byte that it does hold. Who has to read all that it says, and
+/// to keep it, takes it for none.
+bool IsMostlyHole(int fd, const struct stat& file);
+
 class HoleBudget {
  public:
   /// Unwritten bytes of a run that are read whatever it holds.

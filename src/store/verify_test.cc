@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <fstream>
 #include <span>
 #include <type_traits>
@@ -306,6 +307,33 @@ TEST_F(ForgedRunTest, ASegmentOfATebibyteThatWasNeverWrittenIsNotReadThoughAReco
       << report.problems[0].what;
   EXPECT_EQ(report.unread_bytes, kTebibyte);
   EXPECT_LT(read_, kFewBytes);
+}
+
+TEST_F(ForgedRunTest, ASegmentThatIsMostlyAHoleIsReadByNobody) {
+  auto writer = Writer::Open(folder_, "agent-a").value();
+  ASSERT_TRUE(writer->Append(Scalars(0, 20)).ok());
+  ASSERT_TRUE(writer->Close(true).ok());
+  const std::filesystem::path path = folder_ / SegmentFileName(format::TableId::kScalars, 1, 20);
+  StringPool pool;
+  format::Rows rows;
+  ASSERT_TRUE(ReadSegment(path, &pool, &rows).ok());
+  // Its pages where they were, its footer at the end.
+  const std::string whole = WholeFile(path);
+  std::uint32_t footer = 0;
+  std::memcpy(&footer, whole.data() + whole.size() - 8, sizeof footer);
+  const std::size_t pages = whole.size() - 8 - footer;
+  MakeSparse(path, kTebibyte, std::string_view(whole).substr(0, pages));
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  const std::size_t end = whole.size() - pages;
+  ASSERT_EQ(::pwrite(fd.get(), whole.data() + pages, end, static_cast<off_t>(kTebibyte - end)),
+            static_cast<ssize_t>(end));
+  const auto read = ReadSegment(path, &pool, &rows);
+  EXPECT_EQ(read.status().code(), Code::kUnusable);
+  EXPECT_NE(read.status().message().find("1099511627776 bytes and takes up"), std::string::npos)
+      << read.status().message();
+  const auto all = ReadEverything(run_);
+  EXPECT_TRUE(all->rows.scalars.empty());
+  EXPECT_TRUE(all->salvage.any());
 }
 
 TEST_F(ForgedRunTest, ATensorOfATebibyteThatWasNeverWrittenIsNotReadThoughTheIndexNamesIt) {
