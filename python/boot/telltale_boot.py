@@ -40,9 +40,11 @@ def note(text):
         os = sys.modules["os"]
         path = os.environ.get("TELLTALE_PROBE_LOG")
         if path:
-            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            fd = os.open(path, how, 0o600)
             try:
-                os.write(fd, "pid {}: {}\n".format(os.getpid(), text).encode("utf-8", "replace"))
+                if os.fstat(fd).st_mode & 0o170000 == 0o100000:  # A plain file.
+                    os.write(fd, "pid {}: {}\n".format(os.getpid(), text).encode("utf-8", "replace"))
             finally:
                 os.close(fd)
     except Exception:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import Any
 
 
@@ -27,7 +28,8 @@ def note(text: str) -> None:
         how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         fd = os.open(path, how, 0o600)
         try:
-            os.write(fd, f"pid {os.getpid()}: {text}\n".encode("utf-8", "replace"))
+            if stat.S_ISREG(os.fstat(fd).st_mode):
+                os.write(fd, f"pid {os.getpid()}: {text}\n".encode("utf-8", "replace"))
         finally:
             os.close(fd)
     except OSError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import cProfile
 import marshal
-import os
 import sys
 import time
 from typing import Any, Callable
@@ -17,6 +16,7 @@ from typing import Any, Callable
 from . import _session
 from ._native import probe
 from ._profilers import profiler_at_work
+from ._run_files import Folder
 from ._window_plan import MODES, Window
 
 # By tt_phase.
@@ -73,16 +73,14 @@ class PythonTime:
             self._step = f"{MODES[mode]}-{step}"
         self._switch()
 
-    def stop(self, path: str) -> list[str]:
+    def stop(self, folder: Folder, stem: str) -> list[str]:
         self._end()
         names = []
         for (step, phase), profile in self._profiles.items():
             profile.snapshot_stats()  # create_stats would end whichever profiler is at work.
-            name = f"{path}-{step}-{phase}-{self._timer}.pstats"
-            with open(name + ".part", "wb") as file:
-                marshal.dump(profile.stats, file)
-            os.replace(name + ".part", name)
-            names.append(os.path.basename(name))
+            name = f"{stem}-{step}-{phase}-{self._timer}.pstats"
+            folder.write(name, marshal.dumps(profile.stats))
+            names.append(name)
         self._profiles.clear()
         return names
 

@@ -8,18 +8,16 @@ Thread safety: on_stop, requested and check may be called from any thread.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import stat
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable
 
 from ._native import note, probe
+from ._run_files import Folder, run_json
 from .errors import TrialStopped
 
 _LOOK_S = 0.5
@@ -61,9 +59,9 @@ class Requests:
     def look(self) -> Stop | None:
         """The first that was not there at the last look; never raises."""
         try:
-            with _folder(self._run, None, links=True) as run, _folder("requests", run) as requests:
-                trusted = {0, os.geteuid(), os.fstat(run).st_uid}
-                for who in sorted(os.listdir(requests)):
+            with Folder.at(self._run) as run, run.folder("requests") as requests:
+                trusted = {0, os.geteuid(), os.fstat(run.fd).st_uid}
+                for who in requests.names():
                     stop = self._look_into(who, requests, trusted)
                     if stop is not None:
                         return stop
@@ -71,12 +69,12 @@ class Requests:
             pass  # No request yet, or a folder that vanishes while we look.
         return None
 
-    def _look_into(self, who: str, requests: int, trusted: set[int]) -> Stop | None:
+    def _look_into(self, who: str, requests: Folder, trusted: set[int]) -> Stop | None:
         try:
-            with _folder(who, requests) as folder:
-                if os.fstat(folder).st_uid not in trusted:
+            with requests.folder(who) as folder:
+                if os.fstat(folder.fd).st_uid not in trusted:
                     return None
-                for name in sorted(os.listdir(folder)):
+                for name in folder.names():
                     if not name.endswith(".json") or f"{who}/{name}" in self._seen:
                         continue
                     self._seen.add(f"{who}/{name}")
@@ -87,12 +85,10 @@ class Requests:
             pass  # A file, a link, or gone by now.
         return None
 
-    def _read(self, name: str, folder: int, trusted: set[int]) -> Stop | None:
+    def _read(self, name: str, folder: Folder, trusted: set[int]) -> Stop | None:
         try:
-            how = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            with open(os.open(name, how, dir_fd=folder), encoding="utf-8") as file:
-                about = os.fstat(file.fileno())
-                if not stat.S_ISREG(about.st_mode) or about.st_uid not in trusted:
+            with folder.open(name) as file:
+                if os.fstat(file.fileno()).st_uid not in trusted:
                     return None
                 request = json.loads(file.read(_MOST_BYTES))
             if request["kind"] != "stop" or request["version"] > 1 or request["time_ns"] < self._since_ns:
@@ -100,17 +96,6 @@ class Requests:
             return Stop(request)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None  # Not ours to judge: the agent says what is wrong with it.
-
-
-@contextlib.contextmanager
-def _folder(path: str | Path, inside: int | None, links: bool = False) -> Iterator[int]:
-    """A folder that is open while the context lasts."""
-    how = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
-    fd = os.open(path, how, dir_fd=inside)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 class _State:
@@ -137,8 +122,8 @@ def _since_ns(run: Path) -> int:
     import time
 
     try:
-        info = json.loads((run / "run.json").read_text(encoding="utf-8"))
-        return int(info["attempts"][-1]["start_ns"])
+        with Folder.at(run) as folder:
+            return int(run_json(folder)["attempts"][-1]["start_ns"])
     except (OSError, ValueError, KeyError, IndexError, TypeError):
         return time.time_ns()
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from pathlib import Path
 from typing import Any, Protocol
 
 from . import _session
 from ._native import note, probe
+from ._run_files import Folder, run_json, window_folder
 from ._window_plan import MODES, Window, end_at, next_step, rank
 
 TRAIN = 0
@@ -61,8 +61,10 @@ class Recorder(Protocol):
     def mark(self, label: str, step: int, mode: int) -> None:
         """A step begins."""
 
-    def stop(self, path: str) -> list[str]:
-        """Stops and writes; `path`: of the file, without what tells its kind. Returns the files' names."""
+    def stop(self, folder: Folder, stem: str) -> list[str]:
+        """Stops and writes into the folder. `stem`: what the files' names begin with; what tells their kind comes
+        behind it. Returns the names.
+        """
 
     def drop(self) -> None:
         """Stops and writes nothing."""
@@ -269,22 +271,17 @@ class Manager:
         key = window.key()
         self._not_before[key] = max(open_.end or 0, open_.last + 1, self._not_before.get(key, 0))
         mode = "" if open_.mode == TRAIN else MODES[open_.mode]
-        folder = Path(os.environ["TELLTALE_RUN"]) / "windows" / window.name
         begin = time.perf_counter()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        room = os.statvfs(folder)
-        if room.f_bavail * room.f_frsize < window.bytes + _FREE_BYTES:
-            open_.recorder.drop()
-            self._say("window.failed", 1, open_, "the disk has no room for it: nothing of it is kept", {})
-            return
-        place = folder / f"rank{rank()}-{mode or 'step'}{open_.first}-{os.getpid()}"
         try:
-            files = open_.recorder.stop(str(place))
+            sizes = self._keep(open_, f"rank{rank()}-{mode or 'step'}{open_.first}-{os.getpid()}")
         except Exception:
             open_.recorder.drop()
             raise
         stop_s = time.perf_counter() - begin
-        sizes = {f"windows/{window.name}/{name}": os.path.getsize(folder / name) for name in files}
+        if sizes is None:
+            open_.recorder.drop()
+            self._say("window.failed", 1, open_, "the disk has no room for it: nothing of it is kept", {})
+            return
         # An event has room for so many.
         named = dict(list(sizes.items())[:_MOST_NAMED])
         steps = f"step {open_.first}" if open_.last == open_.first else f"steps {open_.first} to {open_.last}"
@@ -312,6 +309,17 @@ class Manager:
                 f"the end of window {window.name} held the training up for {stop_s:.1f} s: ask for fewer steps or "
                 "less detail"
             )
+
+    @staticmethod
+    def _keep(open_: _Open, stem: str) -> dict[str, int] | None:
+        """Ends it. The files by their paths in the run, and the bytes of each; None: there is no room for them."""
+        window = open_.window
+        with window_folder(window.name) as folder:
+            room = os.statvfs(folder.fd)
+            if room.f_bavail * room.f_frsize < window.bytes + _FREE_BYTES:
+                return None
+            names = open_.recorder.stop(folder, stem)
+            return {f"windows/{window.name}/{name}": folder.size(name) for name in names}
 
     # ---- opening ----
 
@@ -362,8 +370,8 @@ class Manager:
             return 0
         if self._attempt_ns is None:
             try:
-                info = json.loads((Path(os.environ["TELLTALE_RUN"]) / "run.json").read_text(encoding="utf-8"))
-                self._attempt_ns = int(info["attempts"][-1]["start_ns"])
+                with Folder.of_run() as run:
+                    self._attempt_ns = int(run_json(run)["attempts"][-1]["start_ns"])
             except (OSError, ValueError, KeyError, IndexError, TypeError):
                 self._attempt_ns = 0
         return self._attempt_ns

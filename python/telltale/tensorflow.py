@@ -28,6 +28,7 @@ from typing import Any, Callable
 
 from . import _session
 from ._native import note, probe
+from ._run_files import window_folder
 from ._window_plan import rank
 
 try:
@@ -51,11 +52,16 @@ def _need_tensorflow() -> None:
         raise ImportError("telltale.tensorflow: there is no TensorFlow in this Python")
 
 
+def _need_room(folder: int | Path, name: str, size: int) -> None:
+    room = os.statvfs(folder)
+    if room.f_bavail * room.f_frsize < size + _FREE_BYTES:
+        raise OSError(f"the disk has no room for {name}")
+
+
 def _write(path: Path, data: bytes) -> None:
+    """A file in a folder that the program has named."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    room = os.statvfs(path.parent)
-    if room.f_bavail * room.f_frsize < len(data) + _FREE_BYTES:
-        raise OSError(f"the disk has no room for {path.name}")
+    _need_room(path.parent, path.name, len(data))
     part = path.with_name(path.name + ".part")
     part.write_bytes(data)
     os.replace(part, path)
@@ -72,10 +78,10 @@ class _Trace:
         if probe is None or not probe.ready(0):
             return
         begin = time.perf_counter()
-        file = f"windows/{name}/rank{rank()}-step{self.step}-{os.getpid()}.run_metadata.pb"
-        path = Path(os.environ["TELLTALE_RUN"]) / file
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(path, self.metadata)
+        file = f"rank{rank()}-step{self.step}-{os.getpid()}.run_metadata.pb"
+        with window_folder(name) as folder:
+            _need_room(folder.fd, file, len(self.metadata))
+            folder.write(file, self.metadata)
         took_ms = round((time.perf_counter() - begin) * 1000, 3)
         facts = {
             "window": name,
@@ -84,7 +90,7 @@ class _Trace:
             "first": self.step,
             "last": self.step,
             "detail": ["ops"],
-            "files": {file: len(self.metadata)},
+            "files": {f"windows/{name}/{file}": len(self.metadata)},
             "file_count": 1,
             "early": "",
             "begin_ms": 0.0,

@@ -198,10 +198,12 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
                            args.output.empty() ? "telltale-runs" : args.output)),
         training, options.signals);
   }
-  auto directory = run::RunDirectory::Prepare(request);
+  bool refused = false;
+  auto directory = run::RunDirectory::Prepare(request, &refused);
   if (!directory.ok()) {
     const Status& status = directory.status();
-    return IsOurs(status) ? StartUnrecorded(status, training, options.signals) : fail(status);
+    return IsOurs(status) && !refused ? StartUnrecorded(status, training, options.signals)
+                                      : fail(status);
   }
   auto registry = run::Registry::Create(
       directory->attempt(),

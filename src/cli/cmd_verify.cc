@@ -30,11 +30,17 @@ void PrintJson(const store::VerifyReport& report) {
     one["what"] = problem.what;
     problems.push_back(std::move(one));
   }
-  const ordered_json out = {{"ok", report.problems.empty()}, {"state", report.state},
-                            {"writers", report.writers},     {"journals", report.journals},
-                            {"segments", report.segments},   {"tensor_files", report.tensor_files},
-                            {"rows", report.rows},           {"bytes", report.bytes},
-                            {"problems", problems},          {"notes", report.notes}};
+  const ordered_json out = {{"ok", report.problems.empty()},
+                            {"state", report.state},
+                            {"writers", report.writers},
+                            {"journals", report.journals},
+                            {"segments", report.segments},
+                            {"tensor_files", report.tensor_files},
+                            {"rows", report.rows},
+                            {"bytes", report.bytes},
+                            {"unread_bytes", report.unread_bytes},
+                            {"problems", problems},
+                            {"notes", report.notes}};
   Print("{}\n", DocumentText(out));
 }
 
@@ -44,12 +50,14 @@ void PrintText(const Args& args, const store::VerifyReport& report) {
     Print("{}:{} {}\n", Printable(problem.file), place, Printable(problem.what));
   }
   for (const std::string& note : report.notes) Print("{}\n", Printable(note));
-  Print("{}: {} · {} writers, {} journals, {} segments, {} tensor files, {} rows, {} bytes\n",
+  const std::string unread =
+      report.unread_bytes > 0 ? fmt::format(", {} of them not read", report.unread_bytes) : "";
+  Print("{}: {} · {} writers, {} journals, {} segments, {} tensor files, {} rows, {} bytes{}\n",
         Printable(args.run),
         report.problems.empty() ? "every checksum holds"
                                 : fmt::format("{} problems", report.problems.size()),
         report.writers, report.journals, report.segments, report.tensor_files, report.rows,
-        report.bytes);
+        report.bytes, unread);
 }
 
 int Run(const Args& args) {

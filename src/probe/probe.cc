@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -94,6 +95,11 @@ void InChild() {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   const int fd = ::open(path, kFlags, 0600);
   if (fd < 0) return;
+  struct stat file {};
+  if (::fstat(fd, &file) != 0 || !S_ISREG(file.st_mode)) {
+    ::close(fd);  // Of a pipe a write may end the training by SIGPIPE.
+    return;
+  }
   char line[640];
   std::size_t used = 0;
   const auto add = [&](const char* text) {

@@ -73,18 +73,29 @@ std::string SharedWords(const fs::path& path, const struct stat& folder) {
 /// Folders of a run that we, or the training, write into.
 bool IsWrittenInto(std::string_view name) {
   return name == "logs" || name == "requests" || name == "windows" || name == "watch" ||
-         name == "stacks" || name.starts_with("agent") ||
+         name == "stacks" || name == "smdebug" || name.starts_with("agent") ||
          name.starts_with(store::kWindowFolderPrefix);
 }
 
-/// A run that is gone on with may be a stranger's: kUsage where it has something else, above all a
-/// link, in the place of a file or folder of ours. The training writes by path, and would follow.
+/// The folder that was named will not do: kUsage. Where a link stands in its place it is not the
+/// name that is wrong but what lies there: kIo, and `refused`.
+Status Unfit(const fs::path& path, std::string_view why, bool* refused) {
+  std::error_code error;
+  *refused = fs::is_symlink(path, error);
+  if (!*refused) return {Code::kUsage, fmt::format("'{}' {}", path.string(), why)};
+  return {Code::kIo, fmt::format("'{}', a link to '{}', {}", path.string(),
+                                 fs::read_symlink(path, error).string(), why)};
+}
+
+/// A run that is gone on with may be a stranger's: kIo where it has something else, above all a
+/// link, in the place of a file or folder of ours. What libraries write in the training they write
+/// by path, and would follow.
 Status CheckPlain(const fs::path& run) {
   const auto wrong = [&](const fs::path& name, const run_files::Entry& entry, const char* kind) {
     const std::string why = entry.kind == run_files::Kind::kLink ? run_files::WhyNot(ELOOP)
                                                                  : fmt::format("it is no {}", kind);
-    return Status(Code::kUsage, fmt::format("'{}': {}: remove it, or choose another folder with -o",
-                                            (run / name).string(), why));
+    return Status(Code::kIo, fmt::format("'{}': {}: remove it, or choose another folder with -o",
+                                         (run / name).string(), why));
   };
   std::vector<run_files::Entry> entries;
   run_files::List({run, "."}, &entries);
@@ -219,7 +230,8 @@ bool DiskAnswers(const RunRequest& request) {
   return !exit || exit->exit_code == 0;
 }
 
-Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
+Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request, bool* refused) {
+  *refused = false;
   const std::string name = RunName(request.command);
   RunDirectory run;
   std::error_code error;
@@ -228,6 +240,7 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
     run.made_ = true;
   } else {
     run.path_ = request.directory;
+    if (!run.path_.has_filename()) run.path_ = run.path_.parent_path();  // "RUN/"
     if (const fs::path parent = run.path_.parent_path(); !parent.empty()) {
       fs::create_directories(parent, error);
       if (error) return IoError("make", parent, error.value());
@@ -235,8 +248,7 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
     run.made_ = ::mkdir(run.path_.c_str(), 0700) == 0;
     if (!run.made_ && errno != EEXIST) return IoError("make", run.path_, errno);
     if (!fs::is_directory(run.path_, error)) {
-      return Status(Code::kUsage, fmt::format("'{}' is not a folder: choose another with -o",
-                                              run.path_.string()));
+      return Unfit(run.path_, "is not a folder: choose another with -o", refused);
     }
   }
   run.path_ = fs::absolute(run.path_, error).lexically_normal();
@@ -264,7 +276,10 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
     return IoError("list", run.path_, failed);
   }
   if (run_files::Exists({run.path_, "run.json"})) {
-    TELLTALE_RETURN_IF_ERROR(CheckPlain(run.path_));
+    if (Status plain = CheckPlain(run.path_); !plain.ok()) {
+      *refused = true;
+      return plain;
+    }
     TELLTALE_ASSIGN_OR_RETURN(run.info_, store::ReadRunInfo(run.path_));
     run.before_ = run.info_;
     if (store::DeriveRunState(run.info_, run.path_).state == "running") {
@@ -277,9 +292,10 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request) {
                       run.path_.string(), last != nullptr ? last->pid : 0, run.info_.host));
     }
   } else if (!entries.empty()) {
-    return Status(Code::kUsage, fmt::format("'{}' is not empty and holds no run: choose a new or "
-                                            "empty folder, or an existing run, with -o",
-                                            run.path_.string()));
+    return Unfit(run.path_,
+                 "is not empty and holds no run: choose a new or empty folder, or an existing run, "
+                 "with -o",
+                 refused);
   }
 
   store::RunInfo& info = run.info_;

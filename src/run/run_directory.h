@@ -37,8 +37,9 @@ class RunDirectory {
  public:
   /// Makes the folder, or takes an existing run for its next attempt. kUsage: a folder with foreign
   /// content, a path that no folder can have; kRunning: somebody has the run; kVersion: written by
-  /// a newer format; kUnusable: run.json is damaged; kIo: disk full, not writable, and the like.
-  static Result<RunDirectory> Prepare(const RunRequest& request);
+  /// a newer format; kUnusable: run.json is damaged; kIo: disk full, not writable, and the like. So
+  /// are, with `refused`, links in the place of the run: then no training is to start.
+  static Result<RunDirectory> Prepare(const RunRequest& request, bool* refused);
 
   const std::filesystem::path& path() const { return path_; }  ///< Absolute.
   const store::RunInfo& info() const { return info_; }

@@ -5,6 +5,7 @@
 #include <arrow/io/file.h>
 #include <fmt/core.h>
 #include <parquet/arrow/reader.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -23,6 +24,7 @@
 #include "format/bounds.h"
 #include "store/arrow_rows.h"
 #include "store/folder.h"
+#include "store/hole_budget.h"
 #include "store/parquet_column.h"
 #include "store/segment_keys.h"
 #include "store/segment_writer.h"
@@ -163,7 +165,16 @@ Status WriteSegment(const std::filesystem::path& path, const format::Rows& rows,
 
 std::unique_ptr<parquet::ParquetFileReader> OpenParquet(const std::filesystem::path& path) {
   UniqueFd fd = run_files::OpenToRead(run_files::OfFolder(path));
-  if (!fd) throw parquet::ParquetException("cannot open it: " + run_files::WhyNot(errno));
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0) {
+    throw parquet::ParquetException("cannot open it: " + run_files::WhyNot(errno));
+  }
+  // Its footer may ask for any of the bytes that it says, at once.
+  if (IsMostlyHole(fd.get(), info)) {
+    throw parquet::ParquetException(
+        fmt::format("it says that it has {} bytes and takes up {} of the disk", info.st_size,
+                    info.st_blocks * 512));
+  }
   auto file = arrow::io::ReadableFile::Open(fd.get());
   if (!file.ok()) throw parquet::ParquetException(file.status().ToStringWithoutContextLines());
   fd.release();  // The reader closes it.

@@ -18,6 +18,7 @@
 #include "base/unique_fd.h"
 #include "format/bounds.h"
 #include "store/folder.h"
+#include "store/hole_budget.h"
 #include "store/impossible_row.h"
 #include "store/journal_reader.h"
 #include "store/run_info.h"
@@ -92,11 +93,12 @@ bool IsTensorPath(std::string_view file) {
 class WriterVerifier {
  public:
   WriterVerifier(const std::filesystem::path& run, std::string name, bool over, bool finished,
-                 VerifyReport* report)
+                 HoleBudget* holes, VerifyReport* report)
       : folder_(run / name),
         name_(std::move(name)),
         over_(over),
         finished_(finished),
+        holes_(holes),
         report_(report) {}
 
   Status Run() {
@@ -134,6 +136,21 @@ class WriterVerifier {
   void Say(const std::string& file, std::optional<std::uint64_t> offset, std::string what) {
     report_->problems.push_back(
         {file.empty() ? name_ : name_ + "/" + file, offset, std::move(what)});
+  }
+
+  /// Bytes that nobody has written, in such numbers that they are left out.
+  void SayUnread(const std::string& file, std::optional<std::uint64_t> offset, std::uint64_t bytes,
+                 const struct stat& info) {
+    report_->unread_bytes += bytes;
+    Say(file, offset,
+        fmt::format("{} bytes are not read: the file says that it has {} bytes and takes up {} of "
+                    "the disk",
+                    bytes, info.st_size, info.st_blocks * 512));
+  }
+
+  void SayUncovered(const std::string& file, std::uint64_t offset, std::uint64_t bytes) {
+    report_->unread_bytes += bytes;
+    Say(file, offset, fmt::format("{} bytes that the index does not name: not read", bytes));
   }
 
   /// Of forged rows there may be millions.
@@ -215,24 +232,10 @@ class WriterVerifier {
     }
     const auto size = static_cast<std::uint64_t>(file.st_size);
     report_->bytes += size;
-    if (vouched) {
-      // One of another size, which may be any, is not read for its digest.
-      Result<FileDigest> digest = FileDigest{};
-      if (size == sealed->second.bytes) digest = DigestFile(fd.get(), path, 0, size);
-      if (!digest.ok()) {
-        Say(segment.file, {}, digest.status().message());
-        return {};
-      }
-      if (size != sealed->second.bytes || digest->digest != sealed->second.digest) {
-        Say(segment.file, {},
-            size != sealed->second.bytes
-                ? fmt::format("{} bytes, was sealed as {} bytes", size, sealed->second.bytes)
-                : fmt::format("{} bytes with digest {}, was sealed with digest {}", size,
-                              ToHex(digest->digest), ToHex(sealed->second.digest)));
-        // What it holds is not looked at; its rows are not reported a second time as missing.
-        found_[static_cast<std::uint8_t>(segment.table)].Add(segment.first_seq, segment.last_seq);
-        return {};
-      }
+    if (vouched && !CheckDigest(segment.file, fd.get(), file, sealed->second)) {
+      // What it holds is not looked at; its rows are not reported a second time as missing.
+      found_[static_cast<std::uint8_t>(segment.table)].Add(segment.first_seq, segment.last_seq);
+      return {};
     }
     StringPool pool;
     format::Rows rows;
@@ -251,6 +254,34 @@ class WriterVerifier {
     }
     TakeRows(rows);
     return {};
+  }
+
+  /// Whether a segment is what was sealed; where it is not, that is said. One of another size,
+  /// which may be any, is not read.
+  bool CheckDigest(const std::string& name, int fd, const struct stat& file,
+                   const SealedRecord& sealed) {
+    const auto size = static_cast<std::uint64_t>(file.st_size);
+    if (size != sealed.bytes) {
+      report_->unread_bytes += size;
+      Say(name, {},
+          fmt::format("{} bytes, was sealed as {} bytes: it is not read", size, sealed.bytes));
+      return false;
+    }
+    holes_->Begin(file);
+    if (!holes_->Take(fd, file, 0, size)) {
+      SayUnread(name, {}, size, file);
+      return false;
+    }
+    const Result<FileDigest> digest = DigestFile(fd, folder_ / name, 0, size);
+    if (!digest.ok()) {
+      Say(name, {}, digest.status().message());
+      return false;
+    }
+    if (digest->digest == sealed.digest) return true;
+    Say(name, {},
+        fmt::format("{} bytes with digest {}, was sealed with digest {}", size,
+                    ToHex(digest->digest), ToHex(sealed.digest)));
+    return false;
   }
 
   void CheckSequences() {
@@ -336,11 +367,32 @@ class WriterVerifier {
     ++report_->tensor_files;
     const auto size = static_cast<std::uint64_t>(info.st_size);
     report_->bytes += size;
+    holes_->Begin(info);
     std::uint64_t next = 0;
     if (part && !places.empty()) next = places.front().offset;
+    std::uint64_t holes = 0;
+    std::uint64_t first_hole = 0;
     for (const TensorPlace& place : places) {
-      if (place.offset != next) Say(name, next, "the index does not cover these bytes once");
-      next = place.offset + place.bytes;
+      if (place.offset > size || place.bytes > size - place.offset) {
+        Say(name, place.offset,
+            fmt::format("the file ends at {}, before the {} bytes that the index names here", size,
+                        place.bytes));
+        continue;
+      }
+      const std::uint64_t end = place.offset + place.bytes;
+      if (place.offset < next) {
+        // Each byte is read once, however many rows name it.
+        Say(name, place.offset, "the index names these bytes twice");
+        next = std::max(next, end);
+        continue;
+      }
+      if (place.offset > next) SayUncovered(name, next, place.offset - next);
+      next = end;
+      if (!holes_->Take(fd.get(), info, place.offset, place.bytes)) {
+        if (holes == 0) first_hole = place.offset;
+        holes += place.bytes;
+        continue;
+      }
       const Result<FileDigest> digest =
           DigestFile(fd.get(), folder_ / name, place.offset, place.bytes);
       if (!digest.ok()) {
@@ -349,6 +401,7 @@ class WriterVerifier {
         Say(name, place.offset, fmt::format("{} bytes: digest differs", place.bytes));
       }
     }
+    if (holes > 0) SayUnread(name, first_hole, holes, info);
     // A live run may have written values whose index rows are still to come.
     if (!over_) return;
     if (part) {
@@ -357,7 +410,7 @@ class WriterVerifier {
                       "their rows in the table tensors",
                       name_, name, places.size()));
     } else if (next != size) {
-      Say(name, next, "bytes that the index does not name");
+      SayUncovered(name, next, size - next);
     }
   }
 
@@ -365,6 +418,7 @@ class WriterVerifier {
   const std::string name_;
   const bool over_;
   const bool finished_;
+  HoleBudget* const holes_;
   VerifyReport* const report_;
   std::array<SeqSet, 256> found_;
   NextSeqs next_seq_{};
@@ -398,8 +452,9 @@ Result<VerifyReport> Verify(const std::filesystem::path& run) {
     if (IsLinkedWriter(entry))
       report.problems.push_back({entry.name, {}, std::string(kLinkedWriter)});
   }
+  HoleBudget holes;
   for (const std::string& name : writers) {
-    TELLTALE_RETURN_IF_ERROR(WriterVerifier(run, name, over, finished, &report).Run());
+    TELLTALE_RETURN_IF_ERROR(WriterVerifier(run, name, over, finished, &holes, &report).Run());
   }
   return report;
 }

@@ -23,7 +23,10 @@ struct VerifyReport {
   std::uint64_t segments = 0;
   std::uint64_t tensor_files = 0;
   std::uint64_t rows = 0;
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;  ///< Of its files, as they say.
+  /// Of these, which no check has seen: of a file of another size than its records say, or bytes
+  /// without end that were never written. Each is named in `problems`.
+  std::uint64_t unread_bytes = 0;
   std::string state;  ///< Of the run; what is still being written is judged more mildly.
   std::vector<Problem> problems;
   std::vector<std::string> notes;  ///< Worth saying, nothing wrong: files that are not ours.
@@ -32,8 +35,9 @@ struct VerifyReport {
 /// Reads journals (checksums, padding, decoding), segments (digest against the sealed record,
 /// Parquet, rows against the name), tensor files (digests, and no byte outside the index but in
 /// what a dead writer left unfinished), sequence numbers without gaps, the end record of a finished
-/// run, run.json. Fails with kUnusable where there is no run and kVersion where it is of a later
-/// format.
+/// run, run.json. Of a file it reads what the records of the run name, each byte once, and of what
+/// was never written no more than a HoleBudget gives. Fails with kUnusable where there is no run
+/// and kVersion where it is of a later format.
 Result<VerifyReport> Verify(const std::filesystem::path& run);
 
 }  // namespace telltale::store

@@ -6,14 +6,20 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstddef>
+#include <cstring>
 #include <fstream>
+#include <span>
 #include <type_traits>
 
 #include "base/unique_fd.h"
 #include "store/folder.h"
+#include "store/journal_format.h"
 #include "store/journal_reader.h"
+#include "store/journal_writer.h"
 #include "store/segment.h"
 #include "store/store_testing.h"
+#include "store/tensor_file.h"
 
 namespace telltale::store {
 namespace {
@@ -200,6 +206,192 @@ TEST_F(VerifyTest, NoRunAndALaterRunAreRefused) {
   Spill(run_ / "run.json", "{");
   ASSERT_EQ(Problems().size(), 1U);
   EXPECT_EQ(Problems()[0].file, "run.json");
+}
+
+/// A writer's folder whose records nobody has recorded: their checksums hold, so anybody could have
+/// made them.
+class ForgedRunTest : public ::testing::Test {
+ protected:
+  static constexpr std::uint64_t kTebibyte = 1ULL << 40;
+  /// No check of these runs needs as much, and what their files say is far beyond.
+  static constexpr std::uint64_t kFewBytes = 64U << 20;
+
+  void SetUp() override {
+    MakeRun(run_);
+    std::filesystem::create_directories(folder_ / kTensorFolder);
+  }
+
+  /// A file that says that it has so many bytes, and has its first ones.
+  void MakeSparse(const std::filesystem::path& path, std::uint64_t bytes, std::string_view begin) {
+    Spill(path, begin);
+    std::filesystem::resize_file(path, bytes);
+  }
+
+  static std::string DigestOf(std::string_view bytes) {
+    return DigestText(std::as_bytes(std::span(bytes)));
+  }
+
+  void AddTensor(std::uint64_t offset, std::uint64_t bytes, std::string_view digest) {
+    const std::uint64_t seq = batch_.rows.tensors.size() + 1;
+    batch_.rows.tensors.push_back({.seq = seq,
+                                   .name = "w",
+                                   .file = kTensorFile,
+                                   .offset = offset,
+                                   .bytes = bytes,
+                                   .digest = pool_.Intern(digest)});
+  }
+
+  /// Writes the journal and verifies the run.
+  VerifyReport Report(const std::vector<SealedRecord>& sealed = {}) {
+    JournalHeader header{.writer = "agent-a", .number = 2, .next_seq = FirstSeqs()};
+    EndRecord end{.next_seq = FirstSeqs()};
+    std::vector<std::string> records{Encode(header)};
+    for (const SealedRecord& record : sealed) records.push_back(Encode(record));
+    end.next_seq[static_cast<std::size_t>(format::TableId::kTensors)] =
+        batch_.rows.tensors.size() + 1;
+    std::string encoded;
+    format::EncodeBatch(batch_, &encoded);
+    records.push_back(std::move(encoded));
+    records.push_back(Encode(end));
+    bool no_space = false;
+    EXPECT_TRUE(JournalWriter::Create(folder_ / JournalFileName(2), records, &no_space).ok());
+    const std::uint64_t before = BytesRead();
+    auto report = Verify(run_);
+    read_ = BytesRead() - before;
+    EXPECT_TRUE(report.ok()) << report.status().message();
+    return report.ok() ? *std::move(report) : VerifyReport{};
+  }
+
+  static std::string Words(const VerifyReport& report) {
+    std::string words;
+    for (const Problem& problem : report.problems)
+      words += problem.file + ": " + problem.what + "\n";
+    return words;
+  }
+
+  /// By all system calls of this process.
+  static std::uint64_t BytesRead() {
+    std::ifstream file("/proc/self/io");
+    std::string name;
+    std::uint64_t bytes = 0;
+    file >> name >> bytes;
+    EXPECT_EQ(name, "rchar:");
+    return bytes;
+  }
+
+  static constexpr std::string_view kValues = "abcdefgh";
+  static constexpr const char* kTensorFile = "tensors/00000001.safetensors";
+  TempFolder temp_;
+  StringPool pool_;
+  format::Batch batch_;
+  std::filesystem::path run_ = temp_.path() / "run";
+  std::filesystem::path folder_ = run_ / "agent-a";
+  std::uint64_t read_ = 0;  ///< By the last Report.
+};
+
+TEST_F(ForgedRunTest, ASegmentOfATebibyteThatWasNeverWrittenIsNotReadThoughARecordVouchesForIt) {
+  const std::string name = SegmentFileName(format::TableId::kScalars, 1, 6);
+  MakeSparse(folder_ / name, kTebibyte, "PAR1");
+  const SealedRecord sealed{.table = static_cast<std::uint8_t>(format::TableId::kScalars),
+                            .journal = 1,
+                            .segments_of_journal = 1,
+                            .first_seq = 1,
+                            .last_seq = 6,
+                            .rows = 6,
+                            .file = name,
+                            .bytes = kTebibyte};
+  const VerifyReport report = Report({sealed});
+  ASSERT_EQ(report.problems.size(), 1U) << Words(report);
+  EXPECT_EQ(report.problems[0].file, "agent-a/" + name);
+  EXPECT_TRUE(report.problems[0].what.starts_with("1099511627776 bytes are not read: "))
+      << report.problems[0].what;
+  EXPECT_EQ(report.unread_bytes, kTebibyte);
+  EXPECT_LT(read_, kFewBytes);
+}
+
+TEST_F(ForgedRunTest, ASegmentThatIsMostlyAHoleIsReadByNobody) {
+  auto writer = Writer::Open(folder_, "agent-a").value();
+  ASSERT_TRUE(writer->Append(Scalars(0, 20)).ok());
+  ASSERT_TRUE(writer->Close(true).ok());
+  const std::filesystem::path path = folder_ / SegmentFileName(format::TableId::kScalars, 1, 20);
+  StringPool pool;
+  format::Rows rows;
+  ASSERT_TRUE(ReadSegment(path, &pool, &rows).ok());
+  // Its pages where they were, its footer at the end.
+  const std::string whole = WholeFile(path);
+  std::uint32_t footer = 0;
+  std::memcpy(&footer, whole.data() + whole.size() - 8, sizeof footer);
+  const std::size_t pages = whole.size() - 8 - footer;
+  MakeSparse(path, kTebibyte, std::string_view(whole).substr(0, pages));
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  const std::size_t end = whole.size() - pages;
+  ASSERT_EQ(::pwrite(fd.get(), whole.data() + pages, end, static_cast<off_t>(kTebibyte - end)),
+            static_cast<ssize_t>(end));
+  const auto read = ReadSegment(path, &pool, &rows);
+  EXPECT_EQ(read.status().code(), Code::kUnusable);
+  EXPECT_NE(read.status().message().find("1099511627776 bytes and takes up"), std::string::npos)
+      << read.status().message();
+  const auto all = ReadEverything(run_);
+  EXPECT_TRUE(all->rows.scalars.empty());
+  EXPECT_TRUE(all->salvage.any());
+}
+
+TEST_F(ForgedRunTest, ATensorOfATebibyteThatWasNeverWrittenIsNotReadThoughTheIndexNamesIt) {
+  MakeSparse(folder_ / kTensorFile, kTebibyte, kValues);
+  AddTensor(0, kValues.size(), DigestOf(kValues));
+  AddTensor(kValues.size(), kTebibyte - kValues.size(), "");
+  const VerifyReport report = Report();
+  ASSERT_EQ(report.problems.size(), 1U) << Words(report);
+  EXPECT_EQ(report.problems[0].offset, kValues.size());
+  EXPECT_NE(report.problems[0].what.find("are not read"), std::string::npos) << Words(report);
+  EXPECT_EQ(report.unread_bytes, kTebibyte - kValues.size());
+  EXPECT_LT(read_, kFewBytes);
+}
+
+TEST_F(ForgedRunTest, WhatTheIndexDoesNotNameIsNotRead) {
+  MakeSparse(folder_ / kTensorFile, kTebibyte, kValues);
+  AddTensor(0, kValues.size(), DigestOf(kValues));
+  const VerifyReport report = Report();
+  ASSERT_EQ(report.problems.size(), 1U) << Words(report);
+  EXPECT_EQ(report.problems[0].offset, kValues.size());
+  EXPECT_EQ(report.unread_bytes, kTebibyte - kValues.size());
+  EXPECT_LT(read_, kFewBytes);
+}
+
+TEST_F(ForgedRunTest, ARowThatReachesBeyondTheEndOfItsFileIsSaidAndNotRead) {
+  MakeSparse(folder_ / kTensorFile, kTebibyte, kValues);
+  AddTensor(0, kTebibyte + 1, DigestOf(kValues));
+  const VerifyReport report = Report();
+  ASSERT_EQ(report.problems.size(), 2U) << Words(report);
+  EXPECT_TRUE(report.problems[0].what.starts_with("the file ends at 1099511627776, "))
+      << Words(report);
+  EXPECT_EQ(report.unread_bytes, kTebibyte);
+  EXPECT_LT(read_, kFewBytes);
+}
+
+TEST_F(ForgedRunTest, BytesThatManyRowsNameAreReadOnce) {
+  constexpr std::uint64_t kRows = 500;
+  const std::string values(1U << 20, 'v');
+  Spill(folder_ / kTensorFile, values);
+  AddTensor(0, values.size(), DigestOf(values));
+  for (std::uint64_t i = 1; i < kRows; ++i) AddTensor(i, values.size() - i, "");
+  const VerifyReport report = Report();
+  EXPECT_EQ(report.problems.size(), kRows - 1);
+  EXPECT_EQ(report.problems[0].what, "the index names these bytes twice");
+  EXPECT_LT(read_, kFewBytes);
+}
+
+TEST_F(ForgedRunTest, ACopyThatLeavesOutZerosIsChecked) {
+  constexpr std::uint64_t kZeros = 8U << 20;
+  MakeSparse(folder_ / kTensorFile, kZeros, "");
+  AddTensor(0, kZeros, DigestOf(std::string(kZeros, '\0')));
+  const VerifyReport sound = Report();
+  EXPECT_TRUE(sound.problems.empty()) << Words(sound);
+  EXPECT_EQ(sound.unread_bytes, 0U);
+  MakeSparse(folder_ / kTensorFile, kZeros, "x");
+  const VerifyReport damaged = *Verify(run_);
+  ASSERT_EQ(damaged.problems.size(), 1U) << Words(damaged);
+  EXPECT_EQ(damaged.problems[0].what, "8388608 bytes: digest differs");
 }
 
 /// Rows of each table, by TableId.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run folder of a stranger: a link, a pipe, a socket, a device, a file of a tebibyte in the place of each file and
 folder of a real run, and a run.json that wants to act. Whatever is done with such a folder, nothing outside of it is
-read into an answer or written, nothing is posted, and nothing waits.
+read into an answer or written, nothing is posted, and nothing waits for more than 5 s.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from typing import Any
 
 import pytest
 from conftest import TINY_WITH_ITS_PLAN, Telltale
-from waiting import await_helpers
+from waiting import PATIENCE_S, await_helpers, wait_until
+from waits import Waits
 
-# Nothing of a small run takes a second; what waits for a pipe waits for ever.
-LIMIT_S = 60.0
+# No command, and no answer of the server, may wait for longer. Computing is no waiting (waits.py).
+WAIT_S = 5.0
 # What a command may end with: docs/cli.md.
 ENDS = {0, 2, 3, 4, 5, 7, 8, 9, 10}
 CANARY = "hf_CANARY_of_a_secret"
@@ -350,8 +351,22 @@ def trap(recorded: Path, tmp_path: Path) -> Iterator[Trap]:
         shutil.rmtree(parent, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def not_waiting(pid: int, what: str) -> Iterator[None]:
+    """What of ours works while the context lasts does not wait for anything for long."""
+    with Waits(pid, WAIT_S) as waits:
+        try:
+            yield
+        except Exception:
+            # What fails because it was ended.
+            if not waits.too_long:
+                raise
+    if waits.too_long:
+        pytest.fail(f"{what} waits for more than {WAIT_S:g} s: {waits.who}")
+
+
 class Commands:
-    """The binary on one trap; each command ends by itself, soon, with a word of ours."""
+    """The binary on one trap; each command ends by itself, waits for nothing for long, and has a word of ours."""
 
     def __init__(self, telltale: Telltale, trap: Trap) -> None:
         self.binary = telltale.binary
@@ -359,20 +374,23 @@ class Commands:
 
     def __call__(self, *args: object, more: int | None = None) -> subprocess.CompletedProcess[str]:
         words = [str(self.binary), *map(str, args)]
+        process = subprocess.Popen(
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            cwd=self.trap.parent.parent,
+            env=self.trap.environment,
+            stdin=subprocess.DEVNULL,
+        )
         try:
-            done = subprocess.run(
-                words,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=LIMIT_S,
-                cwd=self.trap.parent.parent,
-                env=self.trap.environment,
-                stdin=subprocess.DEVNULL,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            pytest.fail(f"telltale {' '.join(words[1:])} waits")
+            with not_waiting(process.pid, f"telltale {' '.join(words[1:])}"):
+                out, told = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+            process.wait()
+        done = subprocess.CompletedProcess(words, process.returncode, out, told)
         assert done.returncode in ENDS | {more}, (words[1:], done.returncode, done.stderr[-2000:])
         said = done.stdout + done.stderr
         assert OUTSIDE_NAME not in said, words[1:]
@@ -392,22 +410,25 @@ class Commands:
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        late = threading.Timer(LIMIT_S, process.kill)
+        # One that computes without an end.
+        late = threading.Timer(PATIENCE_S, process.kill)
         late.start()
         try:
             assert process.stdout is not None
-            link = process.stdout.readline().strip()
+            with not_waiting(process.pid, "the start of telltale serve"):
+                link = process.stdout.readline().strip()
             assert link.startswith("http://127.0.0.1:"), "the server does not come"
             address, _, code = link.partition("#code=")
-            cookie = self._fetch(address + "api/session", code=code)[1]
-            listed = json.loads(self._fetch(address + "api/runs", cookie=cookie)[0])["runs"]
+            cookie = self._fetch(process.pid, address + "api/session", code=code)[1]
+            listed = json.loads(self._fetch(process.pid, address + "api/runs", cookie=cookie)[0])["runs"]
             assert any(each["id"] == "good" for each in listed), "one bad run takes the others along"
             for each in listed:
                 with contextlib.suppress(urllib.error.HTTPError):
-                    text = self._fetch(f"{address}api/runs/{each['id']}/overview", cookie=cookie)[0]
-                    assert OUTSIDE_NAME not in text
+                    overview = f"{address}api/runs/{each['id']}/overview"
+                    assert OUTSIDE_NAME not in self._fetch(process.pid, overview, cookie=cookie)[0]
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=LIMIT_S)
+            with not_waiting(process.pid, "the end of telltale serve"):
+                process.communicate(timeout=PATIENCE_S)
             assert process.returncode in (0, -signal.SIGTERM), process.returncode
         finally:
             late.cancel()
@@ -415,12 +436,15 @@ class Commands:
             process.wait()
 
     @staticmethod
-    def _fetch(url: str, code: str = "", cookie: str = "") -> tuple[str, str]:
+    def _fetch(server: int, url: str, code: str = "", cookie: str = "") -> tuple[str, str]:
         headers = {"Content-Type": "application/json", **({"Cookie": cookie} if cookie else {})}
         data = json.dumps({"code": code}).encode() if code else None
         request = urllib.request.Request(url, data=data, headers=headers)
-        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
-            return answer.read().decode(), (answer.headers["Set-Cookie"] or "").split(";")[0]
+        text, given = "", ""
+        asked = not_waiting(server, f"the answer to {url}")
+        with asked, urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            text, given = answer.read().decode(), (answer.headers["Set-Cookie"] or "").split(";")[0]
+        return text, given
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -447,8 +471,8 @@ def test_a_hostile_run_is_only_data(telltale: Telltale, trap: Trap, case: str) -
     done = say("run", "-o", trap.run, "--no-serve", "--", "/bin/sh", "-c", "exit 17", more=17)
     await_helpers(trap.run)
     if "link" in case and case.partition(":")[2] in FOLDERS:
-        # The training writes by path: into such a folder nothing is recorded.
-        assert done.returncode == 2, done.stderr
+        # The training's libraries write by path: into such a folder nothing is recorded.
+        assert done.returncode == 5, done.stderr
         assert len(done.stderr.splitlines()) == 1 and "link" in done.stderr
     assert snapshot(trap.outside) == before
     assert trap.posts == []
@@ -456,6 +480,47 @@ def test_a_hostile_run_is_only_data(telltale: Telltale, trap: Trap, case: str) -
         # What was written now, as all that lies in a run.
         if path.name in ("report.html", "run.json") and path.is_file() and not path.is_symlink():
             assert path.stat().st_nlink > 1 or path.stat().st_mode & 0o077 == 0, path
+
+
+@pytest.mark.parametrize("place", ["root", "file", "nothing", "itself", "folder-of-others"])
+def test_a_link_in_the_place_of_a_run_is_refused(telltale: Telltale, trap: Trap, place: str) -> None:
+    """reliability.md, T44: exit code 5, and the training does not start."""
+    link = trap.parent / "link"
+    link.symlink_to(
+        {
+            "root": Path("/"),
+            "file": trap.outside / "token",
+            "nothing": trap.outside / "nothing",
+            "itself": link,
+            "folder-of-others": trap.outside,
+        }[place]
+    )
+    before = snapshot(trap.outside)
+    say = Commands(telltale, trap)
+    for path in (link, f"{link}/"):
+        started = trap.parent / "started"
+        done = say("run", "-o", path, "--no-serve", "--", "/usr/bin/touch", started)
+        assert done.returncode == 5, done.stderr
+        [line] = done.stderr.splitlines()
+        assert line.startswith("telltale run: ") and str(link) in line and "a link to" in line
+        assert not started.exists()
+    assert snapshot(trap.outside) == before
+
+
+@pytest.mark.parametrize("place", ["run", "empty"])
+def test_a_link_to_a_run_or_to_an_empty_folder_may_be_named(
+    telltale: Telltale, trap: Trap, place: str
+) -> None:
+    folder = trap.parent / "good" if place == "run" else trap.parent / "empty"
+    folder.mkdir(exist_ok=True)
+    link = trap.parent / "link"
+    link.symlink_to(folder)
+    done = Commands(telltale, trap)(
+        "run", "-o", link, "--no-serve", "--", "/bin/sh", "-c", "exit 17", more=17
+    )
+    await_helpers(link)
+    assert done.returncode == 17, done.stderr
+    assert json.loads((folder / "run.json").read_text())["attempts"][-1]["exit_code"] == 17
 
 
 def test_more_than_thirty_hostile_runs_are_tried() -> None:
@@ -528,10 +593,7 @@ def test_a_request_of_another_user_stops_nothing_and_is_named(telltale: Telltale
     )
     try:
         say = Commands(telltale, trap)
-        deadline = time.monotonic() + LIMIT_S
-        while not list(run.glob("agent-*/journal-*.ttj")):
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until("the agent's journal", lambda: list(run.glob("agent-*/journal-*.ttj")), process)
         request = ask(run, "mallory", {"why": "mallory stops the training", "kill": True})
         for path in (request, request.parent):
             os.chown(path, 4002, 4002)
@@ -541,10 +603,8 @@ def test_a_request_of_another_user_stops_nothing_and_is_named(telltale: Telltale
                 "query", run, "events", "--format", "json", "--where", "kind = 'request.refused'"
             ).stdout
 
-        while "of user 4002" not in refused():
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
-        _, told = process.communicate("go on\n", timeout=LIMIT_S)
+        wait_until("the refusal", lambda: "of user 4002" in refused(), process)
+        _, told = process.communicate("go on\n", timeout=PATIENCE_S)
     finally:
         process.kill()
     await_helpers(run)

@@ -209,10 +209,10 @@ def test_verify(telltale: Telltale, copy_of_run: Path) -> None:
     out = document(telltale, "verify", copy_of_run)
     assert list(out) == [
         *["ok", "state", "writers", "journals", "segments", "tensor_files", "rows", "bytes"],
-        *["problems", "notes"],
+        *["unread_bytes", "problems", "notes"],
     ]
     assert (out["ok"], out["state"], out["problems"]) == (True, "finished", [])
-    assert out["writers"] == 2 and out["rows"] > 60 and out["bytes"] > 0
+    assert out["writers"] == 2 and out["rows"] > 60 and out["bytes"] > 0 and out["unread_bytes"] == 0
     segment = max(copy_of_run.glob("agent-*/steps-*.parquet"))
     content = bytearray(segment.read_bytes())
     content[len(content) // 2] ^= 0x10

@@ -6,6 +6,7 @@ runs. With Debian's torch, which has no Kineto, by a recorder of the test's own 
 from __future__ import annotations
 
 import json
+import os
 import pstats
 
 import pytest
@@ -33,10 +34,10 @@ class Recorder:
     def busy(self): return False
     def start(self, window, facts): self.calls.append(["start", window.name]); self.facts = facts
     def mark(self, label, step, mode): self.calls.append(["mark", label])
-    def stop(self, path):
+    def stop(self, folder, stem):
         self.calls.append(["stop"])
-        with open(path + ".x", "w") as file: file.write("x")
-        return [os.path.basename(path) + ".x"]
+        folder.write(stem + ".x", b"x")
+        return [stem + ".x"]
     def size(self): return 0
     def drop(self): self.calls.append(["drop"])
     def forget(self): self.calls.append(["forget"])
@@ -323,6 +324,52 @@ for epoch in range(3): train()
     (failed,) = run.events("window.failed")
     assert "no such thing" in failed["facts"]["why"]
     assert len([call for call in output(run) if call[0] == "start"]) <= 1
+
+
+@pytest.mark.parametrize("place", ["windows", "windows/w"])
+@pytest.mark.parametrize("what", ["link", "pipe"])
+def test_a_folder_of_a_strangers_run_that_is_none_ends_windows_and_no_more(windows, tmp_path, place, what):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    planted = tmp_path / "run" / place
+    planted.parent.mkdir(parents=True)
+    if what == "link":
+        planted.symlink_to(outside)
+    else:
+        os.mkfifo(planted)
+    run = windows(
+        "use_it = use(Recorder())\nfor epoch in range(3): train()\n" + TELL,
+        {"w": {"every": 3, "detail": ["ops"]}},
+    ).assert_clean()
+    assert len(run.steps()) == 18
+    assert closed(run) == []
+    (failed,) = run.events("window.failed")
+    assert ("links in a run folder" if what == "link" else "Not a directory") in failed["facts"]["why"]
+    # The profiler does not go on, and nothing is begun again.
+    assert [call[0] for call in output(run) if call[0] != "mark"] == ["start", "drop"]
+    assert list(outside.iterdir()) == []
+
+
+def test_links_in_the_place_of_a_windows_files_lead_nowhere(windows, tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_text("lies outside")
+    run = windows(
+        f"""
+use_it = use(Recorder())
+place = os.path.join(os.environ["TELLTALE_RUN"], "windows", "w")
+os.makedirs(place)
+name = f"rank0-step2-{{os.getpid()}}.x"
+for end in ("", ".part", f".{{os.getpid()}}.part"): os.symlink({str(outside)!r}, os.path.join(place, name + end))
+for epoch in range(3): train()
+"""
+        + TELL,
+        {"w": {"steps": "2:4", "detail": ["ops"]}},
+    ).assert_clean()
+    assert closed(run) == [(2, 3)]
+    (event,) = run.events("window.closed")
+    (name,) = event["facts"]["files"]
+    assert not (run.folder / name).is_symlink() and (run.folder / name).read_text() == "x"
+    assert outside.read_text() == "lies outside"
 
 
 def test_this_torch_has_no_operators_and_says_so_once(windows):

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _session
 from .._native import note
+from .._run_files import Folder
 from .before import Before
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ class XSpaceTrace:
 
     def __init__(self) -> None:
         self._running = False
-        self._folder = ""
+        # The profiler writes by path, all that it wants: into a new folder, which holds no link.
+        self._scratch: Folder | None = None
+        self._windows: Folder | None = None
         self._step_mark: Any = None
         self._before = Before(self.kind, "the program starts the profiler itself", lambda: self._running)
 
@@ -60,11 +62,13 @@ class XSpaceTrace:
         return False
 
     def start(self, window: Window, facts: dict[str, Any]) -> None:
-        self._folder = os.path.join(os.environ["TELLTALE_RUN"], "windows", f".{os.getpid()}.part")
+        with Folder.of_run() as run:
+            self._windows = run.folder("windows", make=True)
         try:
-            self._begin(self._folder, window)
+            self._scratch = self._windows.fresh(_scratch_name())
+            self._begin(self._windows.path(_scratch_name()), window)
         except Exception as error:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._clean()
             if "already" in str(error).lower() or "another profiler" in str(error).lower():
                 from .._windows import ConflictError
 
@@ -83,16 +87,14 @@ class XSpaceTrace:
         mark.__enter__()
         self._step_mark = mark
 
-    def stop(self, path: str) -> list[str]:
+    def stop(self, folder: Folder, stem: str) -> list[str]:
         self._stop()
-        names = []
+        names: list[str] = []
         try:
-            for index, file in enumerate(sorted(Path(self._folder).rglob("*.xplane.pb"))):
-                name = f"{path}{f'-{index}' if index else ''}.xplane.pb"
-                os.replace(file, name)
-                names.append(os.path.basename(name))
+            if self._scratch is not None:
+                _move_spaces(self._scratch, folder, stem, names)
         finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._clean()
         if not names:
             raise OSError("the profiler has written no file: the disk may be full")
         return names
@@ -100,13 +102,27 @@ class XSpaceTrace:
     def drop(self) -> None:
         if self._running:
             self._stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._clean()
 
     def forget(self) -> None:
         # The profiler's threads are not in the child, and its annotations check for them themselves.
         self._running = False
         self._step_mark = None
         self._before.take_back()
+        self._close()
+
+    def _clean(self) -> None:
+        """Takes the new folder away, where there is one."""
+        if self._windows is not None:
+            with contextlib.suppress(OSError):
+                self._windows.remove(_scratch_name())
+        self._close()
+
+    def _close(self) -> None:
+        for folder in (self._scratch, self._windows):
+            if folder is not None:
+                folder.close()
+        self._scratch = self._windows = None
 
     def _end_mark(self) -> None:
         mark, self._step_mark = self._step_mark, None
@@ -118,6 +134,26 @@ class XSpaceTrace:
         self._before.take_back()
         self._running = False
         self._end()
+
+
+def _scratch_name() -> str:
+    return f".{os.getpid()}.part"
+
+
+def _move_spaces(scratch: Folder, folder: Folder, stem: str, names: list[str]) -> None:
+    """Takes what the profiler has written out of the folders that it has made."""
+    for name in scratch.names():
+        if name.endswith(".xplane.pb"):
+            index = len(names)
+            names.append(f"{stem}{f'-{index}' if index else ''}.xplane.pb")
+            scratch.move(name, folder, names[-1])
+            continue
+        try:
+            inner = scratch.folder(name)
+        except OSError:
+            continue  # No folder.
+        with inner:
+            _move_spaces(inner, folder, stem, names)
 
 
 class TensorFlowTrace(XSpaceTrace):

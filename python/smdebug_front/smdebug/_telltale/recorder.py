@@ -10,6 +10,7 @@ worker, names the run and the collections.
 Thread safety: as the hook's: one thread at a time.
 """
 
+import errno
 import itertools
 import json
 import os
@@ -23,6 +24,7 @@ STATS, HISTOGRAM, RAW, SHAPE, MORE = 1, 2, 4, 8, 16
 
 POINTER_PREFIX = "telltale-"
 POINTER_VERSION = 1
+_MOST_POINTER_BYTES = 16 << 20
 
 _numbers = itertools.count(1)
 _said_inert = False
@@ -74,22 +76,42 @@ def pointer_folder(out_dir):
     return os.path.abspath(os.path.expanduser(out_dir))
 
 
+def _opened(folder, make=False):
+    """A folder of pointer files, as telltale._run_files opens it. In the run no link is followed on the way to it;
+    elsewhere it is the program's own.
+    """
+    files = package.part("_run_files")
+    run = os.environ.get("TELLTALE_RUN")
+    inside = os.path.join(run, "smdebug", "") if run else None
+    if inside is None or not os.path.join(folder, "").startswith(inside):
+        if make:
+            os.makedirs(folder, exist_ok=True)
+        return files.Folder.at(folder)
+    opened = files.Folder.at(run)
+    for name in ["smdebug", *folder[len(inside) :].split(os.sep)]:
+        if name:
+            with opened as above:
+                opened = above.folder(name, make)
+    return opened
+
+
 def pointers(folder):
     """The pointer files of a folder, parsed; [] where there are none."""
     found = []
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
+    if folder is None:
         return found
-    for name in names:
-        if name.startswith(POINTER_PREFIX) and name.endswith(".json"):
-            try:
-                with open(os.path.join(folder, name), encoding="utf-8") as file:
-                    pointer = json.load(file)
-            except (OSError, ValueError):
-                continue
-            if isinstance(pointer, dict) and pointer.get("format") == "telltale-smdebug":
-                found.append(pointer)
+    try:
+        with _opened(folder) as opened:
+            for name in opened.names():
+                if name.startswith(POINTER_PREFIX) and name.endswith(".json"):
+                    try:
+                        pointer = json.loads(opened.read(name, _MOST_POINTER_BYTES))
+                    except (OSError, ValueError):
+                        continue
+                    if isinstance(pointer, dict) and pointer.get("format") == "telltale-smdebug":
+                        found.append(pointer)
+    except (OSError, ImportError):
+        pass
     return found
 
 
@@ -129,16 +151,14 @@ class Recorder:
             return self._claimed
         self._pid = os.getpid()  # A forked child claims for itself.
         self._claimed = True
-        path = self._path()
+        name = self._file_name()
         try:
-            os.makedirs(self._folder, exist_ok=True)
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
-            try:
-                os.write(descriptor, json.dumps(self._owner()).encode())
-            finally:
-                os.close(descriptor)
-        except FileExistsError:
-            self._claimed = self._is_stale(path)
+            with _opened(self._folder, make=True) as folder:
+                try:
+                    with folder.create(name, 0o644) as file:
+                        file.write(json.dumps(self._owner()).encode())
+                except FileExistsError:
+                    self._claimed = self._is_stale(folder, name)
         except OSError as error:
             self._fall_back(error)
         if not self._claimed:
@@ -150,9 +170,9 @@ class Recorder:
             )
         return self._claimed
 
-    def _path(self):
+    def _file_name(self):
         safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in self._worker)
-        return os.path.join(self._folder, f"{POINTER_PREFIX}{safe}.json")
+        return f"{POINTER_PREFIX}{safe}.json"
 
     def _owner(self):
         return {
@@ -162,11 +182,10 @@ class Recorder:
             "ended": False,
         }
 
-    def _is_stale(self, path):
+    def _is_stale(self, folder, name):
         """Whether the pointer that is there is of another run, or of a process that is no more."""
         try:
-            with open(path, encoding="utf-8") as file:
-                there = json.load(file)
+            there = json.loads(folder.read(name, _MOST_POINTER_BYTES))
             if there["run"] != os.environ.get("TELLTALE_RUN"):
                 return True
             if there["ended"]:
@@ -176,7 +195,9 @@ class Recorder:
             os.kill(there["pid"], 0)
         except ProcessLookupError:
             return True
-        except (OSError, ValueError, KeyError, TypeError):
+        except OSError as error:
+            return error.errno in (errno.ELOOP, errno.EINVAL)  # No file: a link, a pipe.
+        except (ValueError, KeyError, TypeError):
             return False
         return there["pid"] == self._pid
 
@@ -193,7 +214,7 @@ class Recorder:
         )
         self._folder = there
         try:
-            os.makedirs(there, exist_ok=True)
+            _opened(there, make=True).close()
         except OSError:
             pass
 
@@ -218,14 +239,12 @@ class Recorder:
         if pointer == self._written:
             return
         self._written = pointer
-        path = self._path()
-        temporary = f"{path}.{self._pid}.tmp"
+        text = json.dumps({**pointer, "written_ns": time.time_ns()})
         try:
-            with open(temporary, "w", encoding="utf-8") as file:
-                json.dump({**pointer, "written_ns": time.time_ns()}, file)
-            os.replace(temporary, path)
+            with _opened(self._folder) as folder:
+                folder.write(self._file_name(), text.encode(), 0o644)
         except OSError as error:
-            get_logger().warning("smdebug (Telltale): cannot write %s: %s", path, error)
+            get_logger().warning("smdebug (Telltale): no pointer in %s: %s", self._folder, error)
 
     # -- the steps --
 

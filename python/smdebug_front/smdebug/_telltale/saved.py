@@ -2,13 +2,13 @@
 """What was saved of one tensor at one step by one worker: rows of Telltale's tables, read when asked for."""
 
 import json
-import os
 from functools import lru_cache
 
 import numpy as np
 
 from ..core.reductions import get_numpy_reduction, of_statistics
 from ..exceptions import IndexReaderException
+from . import package
 
 # safetensors' names of types that numpy has.
 _DTYPES = {
@@ -32,22 +32,35 @@ _TEXT = "+text"
 HEADER_ROW = "__header__"
 
 
+def _tensors(run, writer):
+    """The folder of a writer's tensor files."""
+    with package.part("_run_files").Folder.at(run) as whole, whole.folder(writer) as folder:
+        return folder.folder("tensors")
+
+
 @lru_cache(maxsize=8)
-def _mapped(path, size):
-    return np.memmap(path, dtype=np.uint8, mode="r", shape=(size,))
+def _mapped(run, writer, name, size):
+    with _tensors(run, writer) as folder, folder.open(name) as file:
+        return np.memmap(file, dtype=np.uint8, mode="r", shape=(size,))
 
 
-def _bytes_of(path, offset, length):
-    """Bytes of a file, which has .part added to its name while it is being written."""
-    for name in (path, path + ".part", path):  # It may be renamed between two looks.
+def _bytes_of(run, writer, file, offset, length):
+    """Bytes of a file of a run, which has .part added to its name while it is being written."""
+    folder_name, _, name = file.partition("/")
+    if folder_name != "tensors":  # The run may be a stranger's: nothing of another place is read.
+        raise IndexReaderException(f"{file!r} is no place of values in {run}")
+    for looked_for in (name, name + ".part", name):  # It may be renamed between two looks.
         try:
-            size = os.stat(name).st_size
+            with _tensors(run, writer) as folder:
+                size = folder.size(looked_for)
             if offset + length > size:
-                raise IndexReaderException(f"{name} is shorter than its index says")
-            return _mapped(name, size)[offset : offset + length]
+                raise IndexReaderException(f"{writer}/{file} of {run} is shorter than its index says")
+            return _mapped(run, writer, looked_for, size)[offset : offset + length]
         except FileNotFoundError:
             continue
-    raise IndexReaderException(f"no {path}: the values of this step are gone")
+        except OSError as error:
+            raise IndexReaderException(f"{writer}/{file} of {run} cannot be read: {error}") from None
+    raise IndexReaderException(f"no {writer}/{file} in {run}: the values of this step are gone")
 
 
 @lru_cache(maxsize=2)
@@ -154,7 +167,7 @@ class Saved:
             names = ("writer", "file", "offset", "bytes", "dtype", "shape", "collection")
             writer, file, offset, length, dtype, shape, collection = self._fields(self._tensor, *names)
             if file:
-                raw = _bytes_of(os.path.join(self._run, writer, file), offset, length)
+                raw = _bytes_of(self._run, writer, file, offset, length)
                 array = decode(np.array(raw), dtype, json.loads(shape))
                 return _texts(array) if collection.endswith(_TEXT) else array
         if self._texts is not None:

@@ -23,6 +23,7 @@ from ..before import Before
 from . import modules
 
 if TYPE_CHECKING:
+    from ..._run_files import Folder
     from ..._window_plan import Window
 
 _torch: Any = None
@@ -157,22 +158,23 @@ class TorchTrace:
         mark.__enter__()
         self._step_mark = mark
 
-    def stop(self, path: str) -> list[str]:
+    def stop(self, folder: Folder, stem: str) -> list[str]:
         result = self._stop()
-        name = path + ".pt.trace.json"
-        part = name + ".part"
+        name = stem + ".pt.trace.json"
+        # Kineto writes by path, in some versions a file beside it too: into a new folder, which holds no link.
+        scratch_name = f".{os.getpid()}.part"
         try:
-            result.save(part)
-            with open(part, "rb") as file:
-                file.seek(-min(64, os.path.getsize(part)), os.SEEK_END)
-                if not file.read().rstrip().endswith(b"}"):
-                    raise OSError(f"{part} was not written whole: the disk may be full")
-            os.replace(part, name)
-        except BaseException:
+            with folder.fresh(scratch_name) as scratch:
+                result.save(scratch.path(name))
+                with scratch.open(name) as file:
+                    file.seek(-min(64, scratch.size(name)), os.SEEK_END)
+                    if not file.read().rstrip().endswith(b"}"):
+                        raise OSError(f"{name} was not written whole: the disk may be full")
+                scratch.move(name, folder, name)
+        finally:
             with contextlib.suppress(OSError):
-                os.unlink(part)
-            raise
-        return [os.path.basename(name)]
+                folder.remove(scratch_name)
+        return [name]
 
     def drop(self) -> None:
         if self._running:
