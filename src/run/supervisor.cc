@@ -72,7 +72,8 @@ int YamaScope() {
 
 /// One of our own processes: its life, and when to start it again.
 struct Helper {
-  const char* name;
+  const char* name;  ///< Of its subcommand, and its log...
+  const char* word;  ///< ...and as a person calls it.
   Child child{};
   RestartPolicy policy{};
   std::int64_t start_at_ns = kForever;  ///< When due.
@@ -145,10 +146,10 @@ class Supervisor {
 
   Child training_;
   std::optional<ProcessExit> training_exit_;
-  Helper agent_{.name = "agent"};
-  Helper watcher_{.name = "watch"};
-  Helper server_{.name = "serve"};
-  Helper stacks_{.name = "stacks"};
+  Helper agent_{.name = "agent", .word = "agent"};
+  Helper watcher_{.name = "watch", .word = "watcher"};
+  Helper server_{.name = "serve", .word = "server"};
+  Helper stacks_{.name = "stacks", .word = "sampler"};
   UniqueFd page_link_;  ///< From the server: one line, the link and whether the token is kept.
   std::string page_line_;
   std::string page_port_ = "0";
@@ -467,16 +468,16 @@ void Supervisor::HelperDied(Helper* helper, std::int64_t now, bool hopeless) {
   }
   if (ending_) {
     Warn(
-        fmt::format("the {0} could not write its last words, the report lacks them: see "
-                    "{1}/logs/{0}.log",
-                    helper->name, run_.path().string()));
+        fmt::format("the {} could not write its last words, the report lacks them: see "
+                    "{}/logs/{}.log",
+                    helper->word, run_.path().string(), helper->name));
     return;
   }
   Warn(fmt::format(
-      "the {0} does not stay up and is not started again: the training goes on, {1}: "
-      "see {2}/logs/{0}.log",
-      helper->name, helper == &agent_ ? "nothing more is recorded" : "no more findings come live",
-      run_.path().string()));
+      "the {} does not stay up and is not started again: the training goes on, {}: "
+      "see {}/logs/{}.log",
+      helper->word, helper == &agent_ ? "nothing more is recorded" : "no more findings come live",
+      run_.path().string(), helper->name));
 }
 
 void Supervisor::ReadAgent() {
