@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -44,6 +45,16 @@ void CloseRange(unsigned first, unsigned last) {
   const auto most =
       static_cast<unsigned>(std::min<rlim_t>(known ? files.rlim_cur : 1024, kMostFiles));
   for (unsigned fd = first; fd <= std::min(last, most); ++fd) ::close(static_cast<int>(fd));
+}
+
+/// For a child that makes system calls alone. The handlers that libraries have for forks do not run
+/// in it: Arrow's asks for memory, and where there is none that ends the child.
+pid_t ForkBare() {
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
+  return ::_Fork();
+#else
+  return ::fork();
+#endif
 }
 
 /// Signals that whoever ends all of a run sends to each of its processes.
@@ -90,19 +101,33 @@ StreamWriter::StreamWriter(int fd) : fd_(fd) {
   is_file_ = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
 }
 
-void StreamWriter::Write(std::string_view bytes) {
+bool StreamWriter::Ready() {
+  if (is_file_) {
+    if (writer_ > 0 && !ReapWithin(writer_, 0)) return false;
+    writer_ = -1;
+    return true;
+  }
+  // One that is closed, or that nobody can read any more, is: a write to it ends at once.
+  pollfd out{fd_, POLLOUT, 0};
+  return ::poll(&out, 1, 0) != 0;
+}
+
+bool StreamWriter::Write(std::string_view bytes) {
+  if (bytes.empty()) return true;
+  if (!Ready()) return false;
+  // Of a pipe that is Ready so much finds room; in one write, so that the kernel does not let the
+  // training's output in between.
+  const std::size_t most = is_file_ ? bytes.size() : std::size_t{PIPE_BUF};
   const auto write = [&] {
-    // One write: the kernel does not let the training's output in between.
     while (!bytes.empty()) {
-      const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+      const ssize_t n = ::write(fd_, bytes.data(), std::min(bytes.size(), most));
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) return;
       bytes.remove_prefix(static_cast<std::size_t>(n));
+      if (!is_file_ && !Ready()) return;
     }
   };
-  if (bytes.empty() || !is_file_) return write();
-  if (writer_ > 0 && !ReapWithin(writer_, 0)) return;
-  writer_ = ::fork();
+  if (is_file_) writer_ = ForkBare();
   if (writer_ == 0) {
     ::setsid();
     // No other stream of the user's is its to hold.
@@ -111,8 +136,60 @@ void StreamWriter::Write(std::string_view bytes) {
     write();
     ::_exit(0);
   }
-  if (writer_ < 0) return write();
-  if (ReapWithin(writer_, kWritePatienceNs)) writer_ = -1;
+  if (writer_ < 0) {
+    write();
+  } else if (ReapWithin(writer_, kWritePatienceNs)) {
+    writer_ = -1;
+  }
+  return true;
+}
+
+void StreamWriter::Print(std::string_view lines) {
+  const auto count = static_cast<std::uint64_t>(std::count(lines.begin(), lines.end(), '\n')) + 1;
+  const std::uint64_t before = left_out_;
+  // Where it takes nothing that is found out before any memory is asked for.
+  if (!Ready() || !Write(fmt::format("{}{}\n", LeftOut(), lines))) left_out_ = before + count;
+}
+
+std::string StreamWriter::LeftOut() {
+  const std::uint64_t count = std::exchange(left_out_, 0);
+  if (count == 0) return {};
+  return fmt::format("telltale: {} of Telltale {} missing here: nothing could be written\n",
+                     count == 1 ? "1 line" : fmt::format("{} lines", count),
+                     count == 1 ? "is" : "are");
+}
+
+void StreamWriter::Swap(StreamWriter* other) {
+  std::swap(fd_, other->fd_);
+  std::swap(is_file_, other->is_file_);
+  std::swap(writer_, other->writer_);
+  std::swap(left_out_, other->left_out_);
+}
+
+bool EndsWithin(const std::function<void()>& touch, std::int64_t patience_ns) {
+  constexpr int kMostKilled = 3;
+  // A child that is left behind would be a child of the training, where that takes our place: so
+  // another one is between.
+  for (int tries = 0; tries < kMostKilled; ++tries) {
+    auto between = Errand::Start("telltale-ask", [&](int) {
+      const pid_t pid = ::fork();
+      if (pid == 0) {
+        touch();
+        ::_exit(0);
+      }
+      return pid < 0 || ReapWithin(pid, patience_ns) ? 0 : 1;
+    });
+    if (!between.ok()) return true;
+    const auto exit = between->Await(patience_ns + kSecond);
+    if (!exit) {
+      between->Signal(SIGKILL);
+      static_cast<void>(between->Await(kSecond));
+      return false;
+    }
+    if (exit->exit_code) return *exit->exit_code == 0;
+    // Somebody has killed it (no memory): that says nothing of the disk.
+  }
+  return true;
 }
 
 void CloseFrom(int first) { CloseRange(static_cast<unsigned>(first), UINT_MAX); }
@@ -195,7 +272,7 @@ bool ReapWithin(pid_t pid, std::int64_t patience_ns) {
 }
 
 void RemoveWithFolder(const char* file, const char* folder) {
-  const pid_t pid = ::fork();
+  const pid_t pid = ForkBare();
   if (pid == 0) {
     CloseFrom(0);
     ::unlink(file);

@@ -67,20 +67,47 @@ class Errand {
   std::optional<ProcessExit> exit_;
 };
 
-/// Writes to a stream of the user's. A file may lie on the disk that does not answer: then a child
-/// writes, and what it does not get rid of in a moment holds up nobody; all that follows until it
-/// has is dropped. Needs no memory.
+/// Writes to a stream of the user's, which nobody need read and whose disk need not answer: what it
+/// does not take at once is dropped, and counted where it was lines. A file may lie on the disk
+/// that does not answer: there a child writes, for which it is waited a moment, and as long as that
+/// has not ended the stream takes nothing.
 class StreamWriter {
  public:
   explicit StreamWriter(int fd);
-  void Write(std::string_view bytes);
+  /// For tests: whether a child is to write.
+  StreamWriter(int fd, bool is_file) : fd_(fd), is_file_(is_file) {}
+  StreamWriter(StreamWriter&& other) noexcept { Swap(&other); }
+  StreamWriter& operator=(StreamWriter&& other) noexcept {
+    Swap(&other);
+    return *this;
+  }
+  StreamWriter(const StreamWriter&) = delete;
+  StreamWriter& operator=(const StreamWriter&) = delete;
+
+  /// Whether it takes something now. Of a file: what was written before is in it.
+  bool Ready();
+  /// False: it was not Ready, and nothing was written. Needs no memory.
+  bool Write(std::string_view bytes);
+  /// Writes one line or several without the end of the last, behind LeftOut().
+  void Print(std::string_view lines);
+  /// The line that says how many lines were dropped since it was asked last; empty: none.
+  std::string LeftOut();
   bool is_file() const { return is_file_; }
+  int fd() const { return fd_; }
 
  private:
-  const int fd_;
+  void Swap(StreamWriter* other);
+
+  int fd_ = -1;
   bool is_file_ = false;
   pid_t writer_ = -1;  ///< That has not ended yet.
+  std::uint64_t left_out_ = 0;
 };
+
+/// Whether `touch`, which asks a disk for something, comes to an end in that time, however it ends:
+/// it runs in a process of its own. One that does not end is left behind, and never a child of
+/// ours. REQUIRES: we are one thread.
+bool EndsWithin(const std::function<void()>& touch, std::int64_t patience_ns);
 
 /// Closes every descriptor from `first` on. For a child that is to hold nothing of ours; as are all
 /// calls between fork and exec it is safe there.

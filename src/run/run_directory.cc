@@ -38,6 +38,9 @@ constexpr std::int64_t kStartPatienceNs =
     20 * kSecond;  ///< For the disk before the training starts.
 constexpr std::int64_t kLockPatienceNs = 300 * kMs;
 constexpr std::int64_t kReleasePatienceNs = kSecond;
+/// A disk is asked again so long after its last answer, and is silent when none comes for so long.
+constexpr std::int64_t kAskPeriodNs = 500 * kMs;
+constexpr std::int64_t kSilenceNs = kSecond;
 
 std::string UtcTime(std::int64_t unix_ns) {
   const std::time_t seconds = unix_ns / 1'000'000'000;
@@ -145,7 +148,7 @@ bool Lock(int fd) {
 
 /// What the writer of run.json is told, and what it answers. Between processes of one program.
 struct RunDirectory::Change {
-  enum class What : std::uint8_t { kStarted, kEnded, kFinished };
+  enum class What : std::uint8_t { kStarted, kEnded, kFinished, kNothing };
   std::uint64_t number;
   What what;
   pid_t pid;
@@ -180,6 +183,8 @@ void RunDirectory::Apply(const Change& change, store::RunInfo* info) {
     case Change::What::kFinished:
       info->finished = true;
       break;
+    case Change::What::kNothing:  // Whether the disk answers.
+      break;
   }
 }
 
@@ -210,24 +215,14 @@ int RunDirectory::KeepWriting(int link, const fs::path& path, store::RunInfo inf
 
 bool DiskAnswers(const RunRequest& request) {
   const fs::path wanted = request.directory.empty() ? fs::path(kDefaultRoot) : request.directory;
-  // A child that is left behind would be a child of the training, which takes our place: so another
-  // one is between.
-  auto asked = Errand::Start("telltale-ask", [&](int) {
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-      std::error_code error;
-      fs::path folder = fs::absolute(wanted, error);
-      while (folder.has_relative_path() && !fs::exists(folder, error))
-        folder = folder.parent_path();
-      // Gone with its descriptor; and where the file system has none such it has answered.
-      const UniqueFd file(::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));
-      ::_exit(0);
-    }
-    return pid < 0 || ReapWithin(pid, kStartPatienceNs) ? 0 : 1;
-  });
-  if (!asked.ok()) return true;
-  const auto exit = asked->Await(kStartPatienceNs + kSecond);
-  return !exit || exit->exit_code == 0;
+  const auto touch = [&] {
+    std::error_code error;
+    fs::path folder = fs::absolute(wanted, error);
+    while (folder.has_relative_path() && !fs::exists(folder, error)) folder = folder.parent_path();
+    // Gone with its descriptor; and where the file system has none such it has answered.
+    const UniqueFd file(::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));
+  };
+  return EndsWithin(touch, kStartPatienceNs);
 }
 
 Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request, bool* refused) {
@@ -339,7 +334,10 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request, bool* refu
 }
 
 void RunDirectory::Abandon() {
-  writer_.Leave();  // It was told nothing.
+  // It was told nothing: it ends with its link, and not as a child of the training.
+  writer_.EndLink();
+  static_cast<void>(writer_.Await(kReleasePatienceNs));
+  writer_.Leave();
   std::error_code ignored;
   if (before_) {
     // Where the disk takes nothing it still holds the old one: run.json is replaced whole.
@@ -396,15 +394,38 @@ Status RunDirectory::Written() {
 
 bool RunDirectory::Settled() {
   ReadAnswers();
-  return answered_ == asked_;
+  return answered_ >= told_;
 }
 
-bool RunDirectory::Taken() { return Settled() && taken_; }
+bool RunDirectory::Answers() {
+  ReadAnswers();
+  const std::int64_t since_ns = Clock::System().MonotonicNs() - asked_ns_;
+  if (answered_ != asked_) return taken_ && since_ns < kSilenceNs;
+  if (taken_ && since_ns >= kAskPeriodNs) {
+    Change nothing{};
+    nothing.what = Change::What::kNothing;
+    Ask(nothing);
+  }
+  return taken_;
+}
 
 void RunDirectory::Tell(Change change) {
+  Ask(change);
+  told_ = asked_;
+}
+
+void RunDirectory::Ask(Change change) {
+  if (answered_ == asked_) asked_ns_ = Clock::System().MonotonicNs();
   change.number = ++asked_;
   Apply(change, &info_);
-  if (!Send(change)) ReadAnswers();  // It has died, which starts another.
+  if (writer_.link() < 0) return Answered(asked_, false);  // There is no writer any more.
+  if (!Send(change)) ReadAnswers();                        // It has died, which starts another.
+}
+
+void RunDirectory::Answered(std::uint64_t number, bool taken) {
+  answered_ = std::max(answered_, number);
+  taken_ = taken;
+  asked_ns_ = Clock::System().MonotonicNs();
 }
 
 bool RunDirectory::Send(const Change& change) {
@@ -413,8 +434,7 @@ bool RunDirectory::Send(const Change& change) {
 }
 
 void RunDirectory::Fail(Status status) {
-  answered_ = asked_;
-  taken_ = false;
+  Answered(asked_, false);
   outcome_ = std::move(status);
 }
 
@@ -425,8 +445,7 @@ void RunDirectory::ReadAnswers() {
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got == sizeof answer) {
       answer.text[sizeof answer.text - 1] = '\0';
-      answered_ = std::max(answered_, answer.number);
-      taken_ = answer.code == Code::kOk;
+      Answered(answer.number, answer.code == Code::kOk);
       if (!taken_) outcome_ = Status(answer.code, answer.text);
       continue;
     }
@@ -438,19 +457,23 @@ void RunDirectory::ReadAnswers() {
     if (failed.ok() && answered_ == asked_) return;
     Change again{};
     again.number = asked_;
-    again.what = Change::What::kStarted;  // Says nothing new.
-    again.pid = info_.attempts.back().pid;
-    again.pid_start_ticks = info_.attempts.back().pid_start_ticks;
+    again.what = Change::What::kNothing;
     if (failed.ok() && !Send(again)) failed = Status(Code::kIo, "run.json is not written");
     if (!failed.ok()) return Fail(std::move(failed));
   }
 }
 
 void RunDirectory::Release() {
-  const bool settled = Settled();
+  ReadAnswers();
   writer_.EndLink();
-  // Who comes next finds the folder free.
-  if (settled) static_cast<void>(writer_.Await(kReleasePatienceNs));
+  // Who comes next finds the folder free, and no file that is being written. A disk that is silent
+  // is not waited for.
+  const std::int64_t since_ns = Clock::System().MonotonicNs() - asked_ns_;
+  if (answered_ == asked_) {
+    static_cast<void>(writer_.Await(kReleasePatienceNs));
+  } else if (since_ns < kSilenceNs) {
+    static_cast<void>(writer_.Await(kLockPatienceNs));
+  }
   writer_.Leave();
   lock_.reset();
 }

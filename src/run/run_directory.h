@@ -65,15 +65,16 @@ class RunDirectory {
   Status Written();
   /// The disk has, or has refused, all that was to be written.
   bool Settled();
-  /// It has taken all of it: the disk answers.
-  bool Taken();
+  /// Whether the disk answers, and takes what it is given. One that did may have fallen silent
+  /// since: as long as this is asked, run.json is written again now and then.
+  bool Answers();
   /// Readable when one of the three above may say something new; -1: never.
   int fd() const { return writer_.link(); }
   /// Nothing more is to be written, and the next one may have the folder; as soon as what is still
   /// on its way to the disk is there. Waits for no disk.
   void Release();
-  /// There is no attempt after all: leaves run.json, and the folder, as Prepare found them.
-  /// REQUIRES: Started was not called.
+  /// There is no attempt after all: leaves run.json, and the folder, as Prepare found them, and no
+  /// process of ours that would be the training's. REQUIRES: Started was not called.
   void Abandon();
 
  private:
@@ -82,6 +83,8 @@ class RunDirectory {
   static void Apply(const Change& change, store::RunInfo* info);
   static int KeepWriting(int link, const std::filesystem::path& path, store::RunInfo info);
   void Tell(Change change);
+  void Ask(Change change);
+  void Answered(std::uint64_t number, bool taken);
   bool Send(const Change& change);
   void ReadAnswers();
   void Fail(Status status);
@@ -95,9 +98,11 @@ class RunDirectory {
   std::int64_t started_ns_ = 0;  ///< CLOCK_MONOTONIC at the attempt's start_ns.
   Errand writer_;
   int writers_died_ = 0;
-  std::uint64_t asked_ = 0;     ///< Changes that were to be written...
+  std::uint64_t told_ = 0;      ///< The newest change that says something new...
+  std::uint64_t asked_ = 0;     ///< ...and of all, those that only ask the disk among them...
   std::uint64_t answered_ = 0;  ///< ...and the newest of which it is known what became of it.
-  bool taken_ = true;           ///< That one is on the disk.
+  std::int64_t asked_ns_ = 0;   ///< Since when an answer is waited for, or when the newest came.
+  bool taken_ = true;           ///< The newest that was answered is on the disk.
   Status outcome_;              ///< Not yet told.
 };
 

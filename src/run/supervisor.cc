@@ -41,14 +41,16 @@ namespace telltale::run {
 namespace {
 
 constexpr std::int64_t kDrawPeriodNs = 500 * kMs;  ///< At most two redraws a second.
-/// For the agent after the end, where the store answers.
-constexpr std::int64_t kEndPatienceNs = 30 * kSecond;
-/// For the watcher after the agent, which it takes for dead 10 s after its last record; likewise.
-constexpr std::int64_t kLastPatienceNs = 15 * kSecond;
 /// Of the budget of the end, for our own.
 constexpr std::int64_t kReserveNs = 2 * kSecond;
+/// For the agent after the end, and for all that follows it where the store does not answer.
+constexpr std::int64_t kEndPatienceNs = kEndBudgetNs - kReserveNs;
+/// For the watcher after the agent, which it takes for dead 10 s after its last record, where the
+/// store answers.
+constexpr std::int64_t kLastPatienceNs = 15 * kSecond;
 constexpr std::int64_t kEndSilenceNs = 2 * kSecond;     ///< Then we say what we wait for.
 constexpr std::int64_t kAgentSilenceNs = 15 * kSecond;  ///< A hung agent is killed and replaced.
+constexpr std::int64_t kSealSilenceNs = 30 * kSecond;   ///< The same while it seals its journal.
 constexpr std::int64_t kServerEndNs = 100 * kMs;        ///< For a server that nobody looks at.
 constexpr std::int64_t kBlindPeriodNs = 50 * kMs;       ///< A training without a pidfd is asked.
 constexpr std::int64_t kForever = INT64_MAX;
@@ -70,7 +72,8 @@ int YamaScope() {
 
 /// One of our own processes: its life, and when to start it again.
 struct Helper {
-  const char* name;
+  const char* name;  ///< Of its subcommand, and its log...
+  const char* word;  ///< ...and as a person calls it.
   Child child{};
   RestartPolicy policy{};
   std::int64_t start_at_ns = kForever;  ///< When due.
@@ -143,10 +146,10 @@ class Supervisor {
 
   Child training_;
   std::optional<ProcessExit> training_exit_;
-  Helper agent_{.name = "agent"};
-  Helper watcher_{.name = "watch"};
-  Helper server_{.name = "serve"};
-  Helper stacks_{.name = "stacks"};
+  Helper agent_{.name = "agent", .word = "agent"};
+  Helper watcher_{.name = "watch", .word = "watcher"};
+  Helper server_{.name = "serve", .word = "server"};
+  Helper stacks_{.name = "stacks", .word = "sampler"};
   UniqueFd page_link_;  ///< From the server: one line, the link and whether the token is kept.
   std::string page_line_;
   std::string page_port_ = "0";
@@ -465,16 +468,16 @@ void Supervisor::HelperDied(Helper* helper, std::int64_t now, bool hopeless) {
   }
   if (ending_) {
     Warn(
-        fmt::format("the {0} could not write its last words, the report lacks them: see "
-                    "{1}/logs/{0}.log",
-                    helper->name, run_.path().string()));
+        fmt::format("the {} could not write its last words, the report lacks them: see "
+                    "{}/logs/{}.log",
+                    helper->word, run_.path().string(), helper->name));
     return;
   }
   Warn(fmt::format(
-      "the {0} does not stay up and is not started again: the training goes on, {1}: "
-      "see {2}/logs/{0}.log",
-      helper->name, helper == &agent_ ? "nothing more is recorded" : "no more findings come live",
-      run_.path().string()));
+      "the {} does not stay up and is not started again: the training goes on, {}: "
+      "see {}/logs/{}.log",
+      helper->word, helper == &agent_ ? "nothing more is recorded" : "no more findings come live",
+      run_.path().string(), helper->name));
 }
 
 void Supervisor::ReadAgent() {
@@ -574,7 +577,7 @@ void Supervisor::Reap(std::int64_t now) {
 
 void Supervisor::CheckAgentHang(std::int64_t now) {
   // Sealing the last journal may take its time, and the agent is silent then.
-  const std::int64_t limit = told_end_ ? kEndPatienceNs : kAgentSilenceNs;
+  const std::int64_t limit = told_end_ ? kSealSilenceNs : kAgentSilenceNs;
   if (!agent_.alive() || agent_.killed || now - agent_heard_ns_ < limit) return;
   Warn(fmt::format(
       "the agent has said nothing for {} s: it is started again as soon as it has ended",
@@ -644,6 +647,7 @@ void Supervisor::Turn(std::int64_t deadline_ns) {
   const std::int64_t left_ms = std::max<std::int64_t>(0, (until - now + kMs - 1) / kMs);
   ::poll(fds.data(), fds.size(), static_cast<int>(left_ms));
   now = Now();
+  terminal_.Retry();
   ReadSignals();
   ReadAgent();
   ReadLink();
@@ -707,7 +711,8 @@ Result<Outcome> Supervisor::Run() {
   // From here on the training's end is ours, whatever becomes of the recording.
   try {
     Accompany(*exec_errno);
-    outcome.store_answers = run_.Taken() && !disk_full_;
+    outcome.store_answers = run_.Answers() && !disk_full_;
+    outcome.run = &run_;
   } catch (const std::exception& error) {
     AwaitTraining(error.what());
     outcome.store_answers = false;
@@ -717,9 +722,9 @@ Result<Outcome> Supervisor::Run() {
   outcome.ended_ns = ending_since_ns_;
   outcome.exit = *training_exit_;
   try {
-    run_.Release();
+    outcome.stream = terminal_.Leave(&outcome.undo);
   } catch (const std::exception&) {
-    // No memory for what became of the last write.
+    // No memory for what gives the terminal back: the agent does.
   }
   return outcome;
 }
@@ -744,14 +749,14 @@ void Supervisor::Accompany(int exec_errno) {
   ending_since_ns_ = Now();
   run_.Ended(*training_exit_);
   terminal_.GiveRow();
-  // Where the store answers nobody is cut short who is at work; where it does not, all that follows
-  // has one budget.
-  const auto until = [this](std::int64_t ns) {
-    return run_.Taken() && !disk_full_ ? ns : ending_since_ns_ + kEndBudgetNs - kReserveNs;
-  };
+  // Where the store answers nobody is cut short who is at work; where it does not, or the agent was
+  // left behind, without whom the rest lacks its end, all that follows has one budget.
   const std::int64_t deadline = ending_since_ns_ + kEndPatienceNs;
+  const auto until = [&](std::int64_t ns) {
+    return run_.Answers() && !disk_full_ && left_.empty() ? ns : deadline;
+  };
   Await(
-      "the agent's last records", [&] { return until(deadline); },
+      "the agent's last records", [&] { return deadline; },
       [this] { return agent_.done || agent_.given_up; });
   run_.Finished();
   // However long the agent took.
@@ -798,6 +803,7 @@ void Supervisor::AwaitTraining(const char* why) {
     ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);
   }
   const auto turn = [this](int timeout_ms) {
+    terminal_.Retry();
     pollfd fds[] = {{signals_.get(), POLLIN, 0}, {training_.pidfd.get(), POLLIN, 0}};
     ::poll(fds, training_.pid > 0 && training_.pidfd ? 2 : 1, timeout_ms);
     signalfd_siginfo info;

@@ -2,6 +2,8 @@
 // The supervisor: starts agent, watcher and training, holds every producer's descriptors, starts
 // again what is ours, and never touches the training.
 #pragma once
+#include <unistd.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -10,6 +12,7 @@
 
 #include "base/process.h"
 #include "base/status.h"
+#include "run/errand.h"
 #include "run/process.h"
 #include "run/registry.h"
 #include "run/run_directory.h"
@@ -41,20 +44,25 @@ struct Outcome {
   std::vector<std::string> left;
   bool skipped = false;       ///< Since the user did not want to wait: nor for anything else.
   bool store_answers = true;  ///< The store took what it was given last.
+  /// Says whether it still does (RunDirectory::Answers). Nobody else may have the folder before
+  /// RunDirectory::Release. Null: it is not known any more.
+  RunDirectory* run = nullptr;
+  StreamWriter stream{STDERR_FILENO};  ///< For the last words: Telltale's lines come in order.
+  std::string undo;  ///< First on it: gives the terminal back, which has not taken that yet.
 };
 
 /// All that follows the training's end takes at most this time where the store does not answer, or
-/// refuses.
+/// refuses, and where something has been left behind.
 inline constexpr std::int64_t kEndBudgetNs = 30'000'000'000;
 
 /// Runs one attempt to its end. A Status (kIo, kLimit) only where the training could not be started
 /// for a reason of ours; then nothing runs. Exit codes 126 and 127 of a command that cannot be
 /// executed are an Outcome. Once the training runs no exception leaves it: where ours fails, its
 /// end is waited for all the same. It touches nothing in the run directory: what does is done by
-/// helpers and by errands, which it can leave behind. Must be called before the process has other
-/// threads, and starts none. The signals
-/// that it reads (INT, TERM, HUP, QUIT and others) stay blocked, and SIGPIPE: what is said after
-/// the training's end must not end us otherwise than the training ended.
+/// helpers and by errands, which it can leave behind. `run` is not released. Must be called before
+/// the process has other threads, and starts none. The signals that it reads (INT, TERM, HUP, QUIT
+/// and others) stay blocked, and SIGPIPE: what is said after the training's end must not end us
+/// otherwise than the training ended.
 Result<Outcome> Supervise(const SupervisorOptions& options, RunDirectory* run, Registry registry);
 
 /// Ends this process as the training ended: the same code, or the same signal raised again (without

@@ -2,7 +2,6 @@
 #include "run/terminal.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace telltale::run {
 namespace {
@@ -44,15 +44,16 @@ void Terminal::TakeRow() {
   if (::ioctl(fd_, TIOCGWINSZ, &size) != 0 || size.ws_row < kMinRows || size.ws_col < kMinColumns) {
     return;
   }
-  rows_ = size.ws_row;
-  columns_ = size.ws_col;
   // A line feed makes room where the cursor stood on the bottom row; setting the region moves the
   // cursor home, so it is saved around it.
-  Write(
-      fmt::format("\n\x1b"
-                  "7\x1b[1;{}r\x1b"
-                  "8\x1b[1A",
-                  rows_ - 1));
+  renew_ =
+      !out_.Write(fmt::format("\n\x1b"
+                              "7\x1b[1;{}r\x1b"
+                              "8\x1b[1A",
+                              size.ws_row - 1));
+  if (renew_) return;
+  rows_ = size.ws_row;
+  columns_ = size.ws_col;
 }
 
 std::size_t Terminal::Undo(std::array<char, kUndoBytes>* text) const {
@@ -72,36 +73,50 @@ std::string Terminal::Undo() const {
 
 void Terminal::GiveRow() {
   std::array<char, kUndoBytes> text;
-  Write({text.data(), Undo(&text)});
+  renew_ = false;
+  giving_ = !out_.Write({text.data(), Undo(&text)});
+  if (giving_) return;
   rows_ = 0;
   last_.clear();
 }
 
 void Terminal::Renew() {
-  if (rows_ > 0) GiveRow();
-  TakeRow();
+  GiveRow();
+  renew_ = giving_;
+  if (!giving_) TakeRow();
+}
+
+void Terminal::Retry() {
+  if (renew_) {
+    Renew();
+  } else if (giving_) {
+    GiveRow();
+  }
+}
+
+StreamWriter Terminal::Leave(std::string* undo) {
+  *undo = Undo();
+  giving_ = renew_ = wanted_ = false;
+  rows_ = 0;
+  return std::move(out_);
 }
 
 void Terminal::DrawRow(std::string_view text) {
-  if (rows_ == 0 || text == last_ || !Foreground()) return;
-  pollfd out{fd_, POLLOUT, 0};
-  if (::poll(&out, 1, 0) == 0) return;  // Stopped: as in Print.
-  last_ = text;
-  Write(
-      fmt::format("\x1b"
-                  "7\x1b[{};1H\x1b[0m\x1b[2K{}\x1b[0m\x1b"
-                  "8",
-                  rows_, text));
+  if (!has_row() || text == last_ || !Foreground()) return;
+  const bool drawn =
+      out_.Write(fmt::format("\x1b"
+                             "7\x1b[{};1H\x1b[0m\x1b[2K{}\x1b[0m\x1b"
+                             "8",
+                             rows_, text));
+  if (drawn) last_ = text;
 }
 
 void Terminal::Print(std::string_view line) {
   // The training may stand in the middle of a line of its own: ours begins on a fresh one there,
   // but only a terminal knows where the cursor is, and it does not tell without being asked.
-  // What nobody reads (a full pipe, a stopped terminal) is lost, never waited for: the loop has
+  // What nobody reads (a full pipe, a stopped terminal) is counted, never waited for: the loop has
   // signals to pass on.
-  pollfd out{fd_, POLLOUT, 0};
-  if (::poll(&out, 1, 0) == 0) return;
-  Write(fmt::format("{}{}\n", rows_ > 0 ? "\r" : "", line));
+  out_.Print(rows_ > 0 ? fmt::format("\r{}", line) : std::string(line));
 }
 
 }  // namespace telltale::run

@@ -25,7 +25,7 @@ class Terminal {
   Terminal& operator=(const Terminal&) = delete;
 
   /// True when the status row is in use.
-  bool has_row() const { return rows_ > 0; }
+  bool has_row() const { return rows_ > 0 && !giving_; }
   /// True where the row is or may come to be in use.
   bool uses_row() const { return wanted_; }
   bool colour() const { return colour_; }
@@ -33,9 +33,12 @@ class Terminal {
 
   /// Takes the bottom row, where this is a terminal that can; else does nothing.
   void TakeRow();
-  /// Gives it back, cleared. Needs no memory.
+  /// Gives it back, cleared. Needs no memory. A terminal that is stopped (Ctrl-S) takes that as
+  /// little as anything else, and is not waited for: then Retry gives it back.
   void GiveRow();
-  /// The same for good: TakeRow and Renew do nothing from here on.
+  /// Does what the terminal did not take, where it does now.
+  void Retry();
+  /// As GiveRow, for good: TakeRow and Renew do nothing from here on.
   void ForgoRow() {
     GiveRow();
     wanted_ = false;
@@ -48,18 +51,22 @@ class Terminal {
   void DrawRow(std::string_view text);
   /// Prints one line of ours, above the status row.
   void Print(std::string_view line);
+  /// To another, who says the last words: the stream, and what gives the row back where that is
+  /// still to be done. Nothing is written any more.
+  StreamWriter Leave(std::string* undo);
 
  private:
   static constexpr std::size_t kUndoBytes = 64;
   std::size_t Undo(std::array<char, kUndoBytes>* text) const;
   bool Foreground() const;
-  void Write(std::string_view bytes) { out_.Write(bytes); }
 
   int fd_;
   StreamWriter out_;
   bool wanted_;
   bool colour_ = false;
-  int rows_ = 0;  ///< Of the terminal while the row is taken, else 0.
+  int rows_ = 0;         ///< Of the terminal while the row is taken, else 0.
+  bool giving_ = false;  ///< It is to be given back...
+  bool renew_ = false;   ///< ...or taken anew, as soon as the terminal takes that.
   int columns_ = 80;
   std::string last_;
 };

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,7 @@
 
 #include "base/process.h"
 #include "harness.h"
+#include "store/run_info.h"
 
 namespace telltale::fault {
 namespace {
@@ -111,6 +113,47 @@ TEST(Scarce, WhereTheDiskTakesNothingAtTheEndASignalEndsTheWaitAndTheExitIsTheTr
   ReadRun(scratch / "run", &recorded);
   EXPECT_EQ(recorded.state, "failed") << "the agent has written how it ended";
   EXPECT_EQ(recorded.exit_code, 3);
+}
+
+/// A disk that took how the training ended, and fell silent then, gets no more time than one that
+/// never answered.
+TEST(Scarce, WhereTheDiskFallsSilentAfterTheEndTheRestIsNotWaitedFor) {
+  Scratch scratch("silent");
+  const std::filesystem::path gate = scratch / "gate";
+  const std::string go = scratch / "go";
+  ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
+  Started started;
+  {
+    const ScopedVariable busy("SLOW_SYNC_GATE", gate.string());
+    const Preload slow(TELLTALE_SLOW_SYNC);
+    started = StartRun(scratch / "run", {}, {"sh", "-c", "read line < " + go + "; exit 3"},
+                       scratch / "err");
+  }
+  ASSERT_TRUE(Await([&] {
+    Recorded recorded;
+    ReadRun(scratch / "run", &recorded);
+    return CountEvents(recorded, "run.attempt_start") == 1 &&
+           FindHelper("watch", scratch / "run") != 0;
+  })) << started.Err();
+  // Else it has ended before the disk is silent.
+  const pid_t watcher = FindHelper("watch", scratch / "run");
+  ASSERT_EQ(::kill(watcher, SIGSTOP), 0);
+  std::ofstream(go).put('\n');
+  const auto ended = std::chrono::steady_clock::now();
+  ASSERT_TRUE(Await([&] {
+    const auto info = store::ReadRunInfo(scratch / "run");
+    return info.ok() && info->finished;
+  })) << started.Err();
+  std::ofstream(gate).put('\n');
+  EXPECT_EQ(started.Wait(), 3) << started.Err();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - ended;
+  EXPECT_LT(took.count(), 45) << "30 s, and 15 s for a slow machine: " << started.Err();
+  EXPECT_NE(started.Err().find("not waited for: the watcher's last findings, "), std::string::npos)
+      << started.Err();
+  EXPECT_NE(started.Err().find("the report: the disk of "), std::string::npos) << started.Err();
+  std::filesystem::remove(gate);
+  ::kill(watcher, SIGCONT);
+  AwaitHelpersEnd(scratch / "run");
 }
 
 TEST(Scarce, ALimitOnTheSizeOfFilesEndsNoneOfUs) {

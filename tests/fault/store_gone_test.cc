@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store does not answer, is full or has gone when the training ends: `telltale run` ends within
-// its budget, with the training's code, whatever is left behind. A frozen file system is the
-// hardest of them: who touches it waits in the kernel, and no signal ends that. These need root,
-// and a loop device.
+// The store does not answer, is full or has gone when the training ends, or falls silent in what
+// follows: `telltale run` ends within its budget, with the training's code, whatever is left
+// behind. A frozen file system is the hardest of them: who touches it waits in the kernel, and no
+// signal ends that. These need root, and a loop device.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -21,6 +22,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -58,6 +60,7 @@ class Image {
   /// Empty, or why there is none.
   const std::string& trouble() const { return trouble_; }
   fs::path run() const { return at_ / "run"; }
+  fs::path log() const { return at_ / "log"; }
   void Freeze() {
     ASSERT_EQ(::ioctl(folder_.get(), kFreeze, 0), 0) << std::strerror(errno);
     frozen_ = true;
@@ -121,8 +124,10 @@ class Image {
   std::string trouble_;
 };
 
-/// Where the run's two streams go: a pipe, as in `telltale run ... | tee`.
+/// Where the run's two streams go: a pipe, as in `telltale run ... | tee`, or a file.
 int stream = -1;
+
+enum class Into { kPipe, kFileOnTheStore };
 
 class StoreGone : public ::testing::Test {
  protected:
@@ -132,17 +137,20 @@ class StoreGone : public ::testing::Test {
   void TearDown() override {
     image_.Thaw();
     if (started_.pid > 0) return;
-    for (const char* kind : {"agent", "watch"}) {
-      EXPECT_TRUE(Await([&] { return FindHelper(kind, image_.run()) == 0; })) << kind;
-    }
+    ExpectNobodyLeft();
   }
   /// A training that ends with `code` when it is told to.
-  void Start(int code) {
-    int pipe[2];
-    ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
-    said_.reset(pipe[0]);
-    UniqueFd theirs(pipe[1]);
-    stream = theirs.get();
+  void Start(int code, Into into = Into::kPipe) {
+    if (into == Into::kPipe) {
+      int pipe[2];
+      ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
+      said_.reset(pipe[0]);
+      into_.reset(pipe[1]);
+    } else {
+      into_.reset(::open(image_.log().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    }
+    stream = into_.get();
+    ASSERT_GE(stream, 0);
     const std::string script = fmt::format(
         "trap 'exit {1}' TERM; touch {0}/runs; while [ ! -e {0}/go ]; do sleep 0.05; "
         "done; exit {1}",
@@ -167,9 +175,38 @@ class StoreGone : public ::testing::Test {
     ASSERT_TRUE(go.valid());
     ended_ = std::chrono::steady_clock::now();
   }
+  /// Nobody reads it, and it takes nothing any more.
+  void FillThePipe() {
+    ::fcntl(into_.get(), F_SETFL, O_NONBLOCK);
+    const std::string page(4096, '\0');
+    while (::write(into_.get(), page.data(), page.size()) > 0) {
+    }
+    ::fcntl(into_.get(), F_SETFL, 0);
+  }
+  /// One of ours is stopped until the store is frozen, which so happens before it has done its
+  /// work.
+  pid_t Stop(const char* kind) {
+    const pid_t pid = FindHelper(kind, image_.run());
+    EXPECT_GT(pid, 0) << kind;
+    if (pid > 0) ::kill(pid, SIGSTOP);
+    return pid;
+  }
+  bool AwaitRunInfo(const std::function<bool(const store::RunInfo&)>& condition) {
+    return Await([&] {
+      const auto info = store::ReadRunInfo(image_.run());
+      return info.ok() && condition(*info);
+    });
+  }
+  void ExpectNobodyLeft() {
+    for (const char* kind : {"agent", "watch"}) {
+      EXPECT_TRUE(Await([&] { return FindHelper(kind, image_.run()) == 0; })) << kind;
+    }
+  }
   Seconds SinceTheEnd() const { return std::chrono::steady_clock::now() - ended_; }
   /// What it has said so far. `eof`: whether nobody can say anything any more.
   std::string Text(bool* eof = nullptr) {
+    into_.reset();
+    if (!said_) return text_ = TextOf(image_.log());
     std::array<char, 4096> bytes;
     pollfd fd{said_.get(), POLLIN, 0};
     while (::poll(&fd, 1, 0) > 0) {
@@ -193,15 +230,18 @@ class StoreGone : public ::testing::Test {
     EXPECT_LE(took, kBudget) << Text();
     std::printf("ended %.1f s after the training, with %d\n", took.count(), code);
     RecordProperty("took_ms", static_cast<int>(took.count() * 1000));
-    bool eof = false;
-    EXPECT_TRUE(Await([&] { return Text(&eof), eof; }, std::chrono::seconds(10)))
+    bool eof = !said_;
+    EXPECT_TRUE(Await([&] { return eof || (Text(&eof), eof); }, std::chrono::seconds(10)))
         << "somebody who was left behind holds the user's stream";
+    // Without what has filled the pipe.
+    text_.erase(std::remove(text_.begin(), text_.end(), '\0'), text_.end());
     std::printf("%s", text_.c_str());
   }
 
   Scratch scratch_{"gone"};
   Image image_{scratch_};
-  UniqueFd said_;
+  UniqueFd said_;  ///< What is said, where it goes into a pipe...
+  UniqueFd into_;  ///< ...and the other end, until it is looked at.
   std::string text_;
   Started started_;
   std::chrono::steady_clock::time_point ended_;
@@ -218,13 +258,10 @@ TEST_P(StoreGoneAtTheEnd, Frozen) {
   EXPECT_NE(text_.find("`telltale check "), std::string::npos) << text_;
   // Who was left behind does its work when it can.
   image_.Thaw();
-  ASSERT_TRUE(Await([&] {
-    const auto info = store::ReadRunInfo(image_.run());
-    return info.ok() && info->attempts.back().exit_code == GetParam() && info->finished;
+  ASSERT_TRUE(AwaitRunInfo([&](const store::RunInfo& info) {
+    return info.attempts.back().exit_code == GetParam() && info.finished;
   }));
-  for (const char* kind : {"agent", "watch"}) {
-    ASSERT_TRUE(Await([&] { return FindHelper(kind, image_.run()) == 0; })) << kind;
-  }
+  ExpectNobodyLeft();
   Recorded recorded;
   ReadRun(image_.run(), &recorded);
   EXPECT_EQ(recorded.state, GetParam() == 0 ? "finished" : "failed");
@@ -256,6 +293,81 @@ TEST_P(StoreGoneAtTheEnd, Removed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(With, StoreGoneAtTheEnd, ::testing::Values(0, 7));
+
+// It freezes only when it has taken how the training ended.
+
+TEST_F(StoreGone, ItFreezesBeforeTheAgentHasWrittenItsLast) {
+  Start(7);
+  const pid_t agent = Stop("agent");
+  EndTraining();
+  ASSERT_TRUE(AwaitRunInfo(
+      [](const store::RunInfo& info) { return info.attempts.back().exit_code.has_value(); }));
+  image_.Freeze();
+  ::kill(agent, SIGCONT);
+  ExpectEnd(7);
+  EXPECT_NE(text_.find("not waited for: the agent's last records, "), std::string::npos) << text_;
+  image_.Thaw();
+  ExpectNobodyLeft();
+  Recorded recorded;
+  ReadRun(image_.run(), &recorded);
+  EXPECT_EQ(recorded.state, "failed");
+  EXPECT_EQ(CountEvents(recorded, "agent.stop"), 1U);
+}
+
+TEST_F(StoreGone, ItFreezesBeforeTheWatcherHasWrittenItsLast) {
+  Start(7);
+  const pid_t watcher = Stop("watch");
+  EndTraining();
+  ASSERT_TRUE(AwaitRunInfo([](const store::RunInfo& info) { return info.finished; }));
+  image_.Freeze();
+  ::kill(watcher, SIGCONT);
+  ExpectEnd(7);
+  EXPECT_NE(text_.find("not waited for: the watcher's last findings, "), std::string::npos)
+      << text_;
+  EXPECT_NE(text_.find("the report: the disk of "), std::string::npos) << text_;
+}
+
+class StoreGoneInTheReport : public StoreGone, public ::testing::WithParamInterface<Into> {};
+
+TEST_P(StoreGoneInTheReport, ItFreezes) {
+  const fs::path gate = scratch_ / "gate";
+  { const UniqueFd made(::open(gate.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600)); }
+  {
+    // Until the store is frozen the report is held up.
+    const ScopedVariable busy("SLOW_SYNC_GATE", gate.string());
+    const ScopedVariable only("SLOW_SYNC_ONLY", "report.html");
+    const Preload slow(TELLTALE_SLOW_SYNC);
+    Start(7, GetParam());
+  }
+  EndTraining();
+  ASSERT_TRUE(Says("telltale: writing the report")) << text_;
+  image_.Freeze();
+  fs::remove(gate);
+  ExpectEnd(7);
+  if (GetParam() == Into::kFileOnTheStore) return;  // Which takes nothing more.
+  EXPECT_NE(text_.find("not waited for: the report: the disk of "), std::string::npos) << text_;
+}
+
+INSTANTIATE_TEST_SUITE_P(Saying, StoreGoneInTheReport,
+                         ::testing::Values(Into::kPipe, Into::kFileOnTheStore),
+                         [](const auto& into) {
+                           return into.param == Into::kPipe ? "ToAPipe" : "ToAFileOnTheStore";
+                         });
+
+TEST_F(StoreGone, AFileOnAFrozenOneTakesNoLineAndHoldsUpNobody) {
+  Start(7, Into::kFileOnTheStore);
+  image_.Freeze();
+  EndTraining();
+  ExpectEnd(7);
+}
+
+TEST_F(StoreGone, AFrozenOneAndAReaderThatTakesNothingHaveOneBudget) {
+  Start(7);
+  FillThePipe();
+  image_.Freeze();
+  EndTraining();
+  ExpectEnd(7);
+}
 
 TEST_F(StoreGone, ASignalEndsTheWaitForAFrozenOneAtOnce) {
   Start(7);
