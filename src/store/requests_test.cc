@@ -157,7 +157,7 @@ TEST(Requests, LinksAndPipesOfAnotherUserAreAsHisFilesAre) {
   EXPECT_LE(found.damaged.size(), 100U);
   ASSERT_FALSE(found.damaged.empty());
   for (const auto& damaged : found.damaged) {
-    EXPECT_NE(damaged.why.find("of user 4002"), std::string::npos) << damaged.why;
+    ASSERT_NE(damaged.why.find("of user 4002"), std::string::npos) << damaged.why;
   }
   ASSERT_TRUE(WriteRequest(temp.path(), Plan("w")).ok());
   EXPECT_EQ(reader.Poll().requests.size(), 1U);
