@@ -24,6 +24,7 @@ class CheckOpens(unittest.TestCase):
                     std::vector<int> open(nodes);
                     acceptor_.open(endpoint);
                     spans->open(1);
+                    list.remove(1); ::fstatvfs(fd, &info); std::erase(v, 1);
                     Unlink(path); run_files::Rename(a, b);
                 """,
                 "src/store/a_test.cc": "std::ofstream(path) << 1;",
@@ -51,6 +52,16 @@ class CheckOpens(unittest.TestCase):
             "::symlink(p, q)": "symlink",
             "::mkdir(p, 0700)": "mkdir",
             "::stat(p, &info)": "stat",
+            "::statvfs(p, &info)": "statvfs",
+            "::statfs(p, &info)": "statfs",
+            "std::filesystem::space(p)": "space",
+            "::remove(p)": "remove",
+            "std::remove(p)": "remove",
+            "::chown(p, 0, 0)": "chown",
+            "::fchownat(at, p, 0, 0, 0)": "fchownat",
+            "::chdir(p)": "chdir",
+            "::bind(fd, address, size)": "bind",
+            "::connect(fd, address, size)": "connect",
             "parquet::ParquetFileReader::OpenFile(p)": "OpenFile",
         }
         for way, name in ways.items():

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -191,15 +190,14 @@ class TensorWriter::Loop {
   Status CheckSpace(std::uint64_t bytes) {
     unchecked_bytes_ += bytes;
     if (!refused_ && unchecked_bytes_ < kSpaceCheckBytes) return {};
-    struct statvfs fs {};
-    if (::statvfs(s_.folder.c_str(), &fs) != 0) return {};  // The write itself will tell.
-    const std::uint64_t free = fs.f_bavail * fs.f_frsize;
-    if (free >= s_.options.min_free_bytes + bytes) {
+    const auto free = run_files::FreeBytes(run_files::OfRun(s_.folder));
+    if (!free) return {};  // The write itself will tell.
+    if (*free >= s_.options.min_free_bytes + bytes) {
       unchecked_bytes_ = 0;
       return {};
     }
     return {Code::kIo, fmt::format("{} has {} MiB free: no more are stored: free some space",
-                                   s_.folder.string(), free >> 20)};
+                                   s_.folder.string(), *free >> 20)};
   }
 
   /// Null where the values are in the file, else where it is counted that they are not.

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -169,18 +170,20 @@ Kind KindOf(int folder, const dirent& entry) {
                           : Kind::kOther;
 }
 
-int ListOpen(UniqueFd fd, std::vector<Entry>* out) {
+int ListOpen(UniqueFd fd, std::vector<Entry>* out,
+             std::size_t most = std::numeric_limits<std::size_t>::max()) {
   if (!fd) return errno;
   const UniqueDir dir(::fdopendir(fd.get()));
   if (!dir) return errno;
   const int folder = fd.release();
-  while (true) {
+  for (const std::size_t before = out->size(); out->size() - before < most;) {
     errno = 0;
     const dirent* const entry = ::readdir(dir.get());
     if (entry == nullptr) return errno;
     const std::string_view name = entry->d_name;
     if (name != "." && name != "..") out->push_back({std::string(name), KindOf(folder, *entry)});
   }
+  return 0;
 }
 
 int RemoveAll(int folder, const std::string& name, int depth) {
@@ -205,6 +208,9 @@ int RemoveAll(int folder, const std::string& name, int depth) {
 RunPath OfRun(const fs::path& path) { return Split(path, 1); }
 RunPath OfFolder(const fs::path& path) { return Split(path, 2); }
 RunPath OfSubfolder(const fs::path& path) { return Split(path, 3); }
+RunPath OfOpenFolder(const UniqueFd& folder, const fs::path& name) {
+  return {"/proc/self/fd/" + std::to_string(folder.get()), name};
+}
 
 std::string WhyNot(int error) {
   switch (error) {
@@ -280,8 +286,15 @@ bool IsFolder(const RunPath& path) {
   return StatOf(path, &info) && S_ISDIR(info.st_mode);
 }
 
-int List(const RunPath& folder, std::vector<Entry>* out) {
-  return ListOpen(OpenFolder(folder), out);
+std::optional<std::uint64_t> FreeBytes(const RunPath& folder) {
+  const UniqueFd fd = OpenFolder(folder);
+  struct statvfs info {};
+  if (!fd || ::fstatvfs(fd.get(), &info) != 0) return std::nullopt;
+  return std::uint64_t{info.f_bavail} * info.f_frsize;
+}
+
+int List(const RunPath& folder, std::vector<Entry>* out, std::size_t most) {
+  return ListOpen(OpenFolder(folder), out, most);
 }
 
 int MakeFolder(const RunPath& path) {

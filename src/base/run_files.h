@@ -9,8 +9,11 @@
 #pragma once
 #include <sys/stat.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +33,8 @@ RunPath OfRun(const std::filesystem::path& path);
 RunPath OfFolder(const std::filesystem::path& path);
 /// Of RUN/FOLDER/SUBFOLDER/NAME.
 RunPath OfSubfolder(const std::filesystem::path& path);
+/// Of NAME in a folder that is held open, whatever lies under the folder's own name by now.
+RunPath OfOpenFolder(const UniqueFd& folder, const std::filesystem::path& name);
 
 /// "No such file or directory", "it is a pipe, not a file", "it is a link, or lies behind one, and
 /// links in a run folder are not followed".
@@ -61,14 +66,18 @@ bool IsFile(const RunPath& path);
 bool IsFolder(const RunPath& path);
 /// When it was last changed, Unix ns; -1: nothing is there.
 std::int64_t ChangedNs(const RunPath& path);
+/// So much the file system of a folder has for files of who is not root; none where it cannot be
+/// asked.
+std::optional<std::uint64_t> FreeBytes(const RunPath& folder);
 
 enum class Kind : std::uint8_t { kFile, kFolder, kLink, kOther };
 struct Entry {
   std::string name;
   Kind kind = Kind::kOther;
 };
-/// Without "." and ".."; 0, or what went wrong.
-int List(const RunPath& folder, std::vector<Entry>* out);
+/// Without "." and "..", and no more than `most`; 0, or what went wrong.
+int List(const RunPath& folder, std::vector<Entry>* out,
+         std::size_t most = std::numeric_limits<std::size_t>::max());
 
 // 0, or what went wrong.
 int MakeFolder(const RunPath& path);  ///< For its owner alone; EEXIST.

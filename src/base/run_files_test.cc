@@ -229,6 +229,33 @@ TEST_F(RunFilesTest, WhatIsEmptiedIsEmptyAndWhatIsKeptIsNot) {
   EXPECT_EQ(Read(run_ / "run.json"), "");
 }
 
+TEST_F(RunFilesTest, WhatIsHeldOpenIsMeantWhateverItsNameLeadsTo) {
+  const UniqueFd folder = OpenFolder({run_, "agent"});
+  ASSERT_TRUE(folder);
+  fs::rename(run_ / "agent", run_ / "away");
+  fs::create_symlink(outside_ / "agent", run_ / "agent");
+  EXPECT_EQ(Text(OpenToRead(OfOpenFolder(folder, "file"))), "ours");
+  std::vector<Entry> entries;
+  EXPECT_EQ(List(OfOpenFolder(folder, "."), &entries), 0);
+  EXPECT_EQ(entries.size(), 2U);
+  fs::create_symlink(outside_ / "file", run_ / "away/link");
+  EXPECT_EQ(ErrorOf(OpenToRead(OfOpenFolder(folder, "link"))), ELOOP);
+}
+
+TEST_F(RunFilesTest, NoMoreIsListedThanWasAskedFor) {
+  for (int i = 0; i < 10; ++i) Write(run_ / "agent" / std::to_string(i), "");
+  std::vector<Entry> entries;
+  EXPECT_EQ(List({run_, "agent"}, &entries, 3), 0);
+  EXPECT_EQ(entries.size(), 3U);
+}
+
+TEST_F(RunFilesTest, TheRoomOfAFileSystemIsThatOfTheFolderItself) {
+  fs::create_symlink(outside_, run_ / "link");
+  EXPECT_GT(FreeBytes({run_, "agent"}).value_or(0), 0U);
+  EXPECT_FALSE(FreeBytes({run_, "link"})) << "not that of where a link leads to";
+  EXPECT_FALSE(FreeBytes({run_, "nothing"}));
+}
+
 TEST_F(RunFilesTest, AFileOfARunIsKnownByItsRunJson) {
   EXPECT_TRUE(LiesInARun(run_ / "report.html"));
   EXPECT_TRUE(LiesInARun(run_ / "agent/tensors/x"));

@@ -20,6 +20,7 @@
 #include "base/run_files.h"
 #include "channel/control_page.h"
 #include "cli/command.h"
+#include "cli/keep_consent.h"
 #include "cli/last_words.h"
 #include "cli/output.h"
 #include "cli/plan_flags.h"
@@ -29,7 +30,6 @@
 #include "plan/capture_plan.h"
 #include "plan/compiler.h"
 #include "rules/actions/action_consent.h"
-#include "rules/python_consent.h"
 #include "run/command.h"
 #include "run/process.h"
 #include "run/registry.h"
@@ -171,17 +171,21 @@ int Run(const Args& args, std::vector<std::string> training, const std::string& 
     return start.exit_code;
   }
 
-  // Watcher, report and page run the rules in Python of this set: its user asks for them now.
-  if (const Status kept = rules::PythonConsent::OfUser().Remember(*set);
-      !kept.ok() && !args.quiet) {
+  // Watcher, report and page run the rules in Python of this set, and the watcher carries out its
+  // actions: its user asks for them now.
+  const KeptConsent kept = KeepConsent(*set);
+  const bool passed_on = rules::ActionConsent::PassOn(*set);
+  if (!kept.python.ok() && !args.quiet) {
     Say("telltale: rules in Python run only with TELLTALE_PYTHON_RULES=on: that you asked for them "
         "cannot be kept: {}\n",
-        Printable(kept.message()));
+        Printable(kept.python.message()));
   }
-
-  // So are its actions. Where that cannot be kept, the watcher of this run knows it all the same.
-  [[maybe_unused]] const Status agreed = rules::ActionConsent::OfUser().Remember(*set);
-  rules::ActionConsent::PassOn(*set);
+  // Where its actions cannot be kept, the watcher of this run knows of them all the same.
+  if (!kept.actions.ok() && !passed_on) {
+    Say("telltale: actions are carried out only with TELLTALE_ACTIONS=on: that you asked for them "
+        "cannot be kept, and they are too many to be handed over: {}\n",
+        Printable(kept.actions.message()));
+  }
 
   run::RunRequest request;
   request.directory = args.output;

@@ -23,7 +23,7 @@ bool IsTraceFile(const std::string& path) {
   if (!std::filesystem::is_directory(path, ignored) || run_files::Exists({path, "run.json"})) {
     return false;
   }
-  const auto folder = interchange::LookAtFile(path);
+  const auto folder = interchange::LookAtFile(std::filesystem::path(path));
   return folder.ok() && interchange::DetectImporter(*folder) != nullptr;
 }
 

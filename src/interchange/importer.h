@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "interchange/input_file.h"
 #include "interchange/trace_sink.h"
 
 namespace telltale::interchange {
@@ -22,6 +23,9 @@ struct ImportFile {
   std::uint64_t bytes = 0;
   bool gzip = false;
   std::string head;  ///< The first 64 KiB, inflated where gzip; empty of a folder.
+  int held = -1;     ///< As of InputFile.
+
+  InputFile input() const { return {path, held}; }
 };
 
 struct ImportLimits {
@@ -38,6 +42,8 @@ struct Importer {
   /// Reads all files of one call. What is damaged is counted and left out. kUnusable: nothing in it
   /// could be used; kLimit; kIo. Never throws anything but std::bad_alloc.
   Status (*import)(std::span<const ImportFile> files, const ImportLimits& limits, TraceSink* sink);
+  /// It opens files by their paths: it is not for one that is held open.
+  bool by_path = false;
 };
 
 std::span<const Importer> Importers();
@@ -47,6 +53,6 @@ const Importer* FindImporter(std::string_view name);
 const Importer* DetectImporter(const ImportFile& file);
 
 /// kUsage: a FIFO, a device; kUnusable: no such file, empty; kIo: it cannot be read.
-Result<ImportFile> LookAtFile(const std::filesystem::path& path);
+Result<ImportFile> LookAtFile(const InputFile& named);
 
 }  // namespace telltale::interchange

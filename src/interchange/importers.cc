@@ -22,10 +22,10 @@ constexpr std::size_t kHeadBytes = 64 << 10;
 /// One line a format; those that know their files by more come first.
 constexpr Importer kImporters[] = {
     // clang-format off
-    {"nsys", "Nsight Systems' export to SQLite", DetectNsys, ImportNsysFiles},
+    {"nsys", "Nsight Systems' export to SQLite", DetectNsys, ImportNsysFiles, true},
     {"cprofile", "statistics of Python's cProfile and profile", DetectPstats, ImportPstatsFiles},
-    {"smdebug-profile", "SageMaker Debugger's profiler: its output folder, or files of it", DetectSmdebugProfile, ImportSmdebugProfile},
-    {"horovod", "Horovod's timeline", DetectHorovod, ImportHorovod},
+    {"smdebug-profile", "SageMaker Debugger's profiler: its output folder, or files of it", DetectSmdebugProfile, ImportSmdebugProfile, true},
+    {"horovod", "Horovod's timeline", DetectHorovod, ImportHorovod, true},
     {"xspace", "XSpace of TensorFlow's, JAX's and XLA's profilers (*.xplane.pb)", DetectXSpace, ImportXSpaceFiles},
     {"tfprof", "tfprof's ProfileProto", DetectTfprof, ImportTfprofFiles},
     {"run-metadata", "TensorFlow's RunMetadata and StepStats", DetectStepStats, ImportStepStatsFiles},
@@ -65,18 +65,20 @@ const Importer* FindImporter(std::string_view name) {
 }
 
 const Importer* DetectImporter(const ImportFile& file) {
-  const auto* const found =
-      std::ranges::find_if(kImporters, [&](const Importer& one) { return one.detect(file); });
+  const auto* const found = std::ranges::find_if(kImporters, [&](const Importer& one) {
+    return (file.held < 0 || !one.by_path) && one.detect(file);
+  });
   return found == std::end(kImporters) ? nullptr : found;
 }
 
-Result<ImportFile> LookAtFile(const std::filesystem::path& path) {
+Result<ImportFile> LookAtFile(const InputFile& named) {
+  const std::filesystem::path& path = named.path;
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) {
+  if ((named.held < 0 ? ::stat(path.c_str(), &info) : ::fstat(named.held, &info)) != 0) {
     return {errno == EACCES ? Code::kIo : Code::kUnusable,
             fmt::format("cannot read {}: {}", path.string(), std::strerror(errno))};
   }
-  ImportFile file{.path = path, .name = path.filename().string()};
+  ImportFile file{.path = path, .name = path.filename().string(), .held = named.held};
   if (file.name.empty()) file.name = path.parent_path().filename().string();
   if (S_ISDIR(info.st_mode)) {
     file.folder = true;
@@ -89,7 +91,7 @@ Result<ImportFile> LookAtFile(const std::filesystem::path& path) {
   }
   file.bytes = static_cast<std::uint64_t>(info.st_size);
   if (file.bytes == 0) return {Code::kUnusable, fmt::format("{} is empty", path.string())};
-  TELLTALE_ASSIGN_OR_RETURN(const auto input, TraceInput::Open(path));
+  TELLTALE_ASSIGN_OR_RETURN(const auto input, TraceInput::Open(named));
   file.gzip = input->gzip();
   file.head.resize(kHeadBytes);
   TELLTALE_ASSIGN_OR_RETURN(const std::size_t n, input->Read(file.head.data(), kHeadBytes));

@@ -179,31 +179,33 @@ class FileInput final : public TraceInput {
 
 }  // namespace
 
-Result<std::unique_ptr<TraceInput>> TraceInput::Open(const std::filesystem::path& path,
+Result<std::unique_ptr<TraceInput>> TraceInput::Open(const InputFile& file,
                                                      std::uint64_t bomb_bytes) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!fd) {
+  UniqueFd fd(file.held < 0
+                  ? ::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+                  : ::fcntl(file.held, F_DUPFD_CLOEXEC, 0));
+  if (!fd || (file.held >= 0 && ::lseek(fd.get(), 0, SEEK_SET) != 0)) {
     return {errno == ENOENT ? Code::kUnusable : Code::kIo,
-            fmt::format("cannot open {}: {}", path.string(), std::strerror(errno))};
+            fmt::format("cannot open {}: {}", file.path.string(), std::strerror(errno))};
   }
   struct stat of {};
   const bool sized = ::fstat(fd.get(), &of) == 0 && S_ISREG(of.st_mode);
   auto input = std::make_unique<FileInput>(
-      path, std::move(fd), sized ? static_cast<std::uint64_t>(of.st_size) : 0, bomb_bytes);
+      file.path, std::move(fd), sized ? static_cast<std::uint64_t>(of.st_size) : 0, bomb_bytes);
   TELLTALE_RETURN_IF_ERROR(input->Begin());
   return std::unique_ptr<TraceInput>(std::move(input));
 }
 
-Result<std::string_view> ReadTraceInto(const std::filesystem::path& path, std::uint64_t most_bytes,
+Result<std::string_view> ReadTraceInto(const InputFile& file, std::uint64_t most_bytes,
                                        std::string* damage, std::string* buffer,
                                        std::string* trailing) {
   TELLTALE_ASSIGN_OR_RETURN(const std::unique_ptr<TraceInput> input,
-                            TraceInput::Open(path, kWholeBombBytes));
+                            TraceInput::Open(file, kWholeBombBytes));
   const Status too_large = {Code::kLimit,
                             fmt::format("{} is larger than {} MiB (inflated), the most that is "
                                         "read of a file of this kind: record less at once, or see "
                                         "--max-memory",
-                                        path.string(), most_bytes >> 20)};
+                                        file.path.string(), most_bytes >> 20)};
   if (!input->gzip() && input->file_bytes() > most_bytes) return too_large;
   // What is packed grows eight times, or the buffer does.
   const std::uint64_t expected = input->file_bytes() * (input->gzip() ? 8 : 1) + 1;
@@ -225,11 +227,11 @@ Result<std::string_view> ReadTraceInto(const std::filesystem::path& path, std::u
   return std::string_view(buffer->data(), size);
 }
 
-Result<std::string> ReadTrace(const std::filesystem::path& path, std::uint64_t most_bytes,
-                              std::string* damage, std::string* trailing) {
+Result<std::string> ReadTrace(const InputFile& file, std::uint64_t most_bytes, std::string* damage,
+                              std::string* trailing) {
   std::string out;
   TELLTALE_ASSIGN_OR_RETURN(const std::string_view text,
-                            ReadTraceInto(path, most_bytes, damage, &out, trailing));
+                            ReadTraceInto(file, most_bytes, damage, &out, trailing));
   out.resize(text.size());
   return out;
 }

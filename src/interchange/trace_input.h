@@ -4,19 +4,20 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "base/status.h"
+#include "interchange/input_file.h"
 
 namespace telltale::interchange {
 
 class TraceInput {
  public:
-  /// kUnusable: no such file; kIo. `bomb_bytes`: see Read.
-  static Result<std::unique_ptr<TraceInput>> Open(const std::filesystem::path& path,
+  /// kUnusable: no such file; kIo. `bomb_bytes`: see Read. Of a file that is held open one at a
+  /// time: it is read from its begin, and the descriptor stands elsewhere then.
+  static Result<std::unique_ptr<TraceInput>> Open(const InputFile& file,
                                                   std::uint64_t bomb_bytes = 1ULL << 30);
   virtual ~TraceInput() = default;
 
@@ -36,10 +37,10 @@ class TraceInput {
 /// All bytes of a file that fits into memory. kLimit above `most_bytes`; kPartial is not said: what
 /// a damaged gzip stream gives is given, `damage` says so; `trailing` as above, null where nobody
 /// asks.
-Result<std::string> ReadTrace(const std::filesystem::path& path, std::uint64_t most_bytes,
-                              std::string* damage, std::string* trailing = nullptr);
+Result<std::string> ReadTrace(const InputFile& file, std::uint64_t most_bytes, std::string* damage,
+                              std::string* trailing = nullptr);
 /// The same of many files one after the other: `buffer` holds the text and only grows.
-Result<std::string_view> ReadTraceInto(const std::filesystem::path& path, std::uint64_t most_bytes,
+Result<std::string_view> ReadTraceInto(const InputFile& file, std::uint64_t most_bytes,
                                        std::string* damage, std::string* buffer,
                                        std::string* trailing = nullptr);
 

@@ -52,7 +52,7 @@ Status EachWhole(std::span<const ImportFile> files, const ImportLimits& limits, 
     std::string damage;
     std::string trailing;
     TELLTALE_ASSIGN_OR_RETURN(const std::string bytes,
-                              ReadTrace(file.path, MostBytesOfFile(limits), &damage, &trailing));
+                              ReadTrace(file.input(), MostBytesOfFile(limits), &damage, &trailing));
     if (!damage.empty()) source->Damaged(1, damage);
     if (!trailing.empty()) source->Note(trailing + ": they were left out");
     return read(bytes, source);

@@ -33,6 +33,8 @@ PythonConsent& PythonConsent::OfUser() {
   return consent;
 }
 
+bool PythonConsent::Asks(const RuleSet& set) { return !LinesOf(set).empty(); }
+
 void PythonConsent::Allow(const RuleSet& set) { consent_.Allow(LinesOf(set)); }
 
 Status PythonConsent::Remember(const RuleSet& set) { return consent_.Remember(LinesOf(set)); }

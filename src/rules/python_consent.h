@@ -29,7 +29,9 @@ class PythonConsent {
   /// `file`: as of Consent.
   explicit PythonConsent(std::filesystem::path file) : consent_(std::move(file)) {}
 
-  /// The rules in Python of a set were asked for, for this process.
+  /// Whether a set has rules in Python.
+  static bool Asks(const RuleSet& set);
+  /// Those were asked for, for this process.
   void Allow(const RuleSet& set);
   /// The same, also for processes to come. kIo: it holds for this process alone, and why.
   Status Remember(const RuleSet& set);

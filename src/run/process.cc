@@ -155,6 +155,7 @@ int BecomeTraining(const std::vector<std::string>& command, const GivenSignals& 
   while (::sigtimedwait(&pipe, nullptr, &none) == SIGPIPE) {
   }
   if (const int error = GiveBack(given); error != 0) return error;
+  ::unsetenv(kActionsAgreed);  // NOLINT(concurrency-mt-unsafe): an exec follows.
   ::execvp(argv[0], argv.data());
   return errno;
 }

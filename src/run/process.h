@@ -44,8 +44,11 @@ Result<Child> SpawnTraining(const std::vector<std::string>& command,
                             const std::vector<std::string>& environment, const GivenSignals& given,
                             const rlimit& files);
 
-/// Takes our place with `command`, under the signals `given`: nothing of us is left. Returns only
-/// where it cannot be executed: errno.
+/// A variable for helpers of ours, of which no training hears (rules/actions/action_consent.h).
+inline constexpr const char* kActionsAgreed = "TELLTALE_ACTIONS_AGREED";
+
+/// Takes our place with `command`, under the signals `given`: nothing of us is left, nor
+/// kActionsAgreed in the environment. Returns only where it cannot be executed: errno.
 int BecomeTraining(const std::vector<std::string>& command, const GivenSignals& given);
 
 /// Starts one of our helpers: session of its own, stdin /dev/null, stdout and stderr appended to

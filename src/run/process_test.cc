@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Children that cannot be watched: a training goes on without a pidfd, a helper does not run.
+// Children that cannot be watched: a training goes on without a pidfd, a helper does not run; and
+// what a training that takes our place finds.
 #include "run/process.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
+#include <cstdlib>
 
 namespace telltale::run {
 namespace {
@@ -58,6 +62,22 @@ TEST(Process, AHelperThatCannotBeWatchedDoesNotRun) {
   const int why = errno;
   EXPECT_EQ(left, -1) << "it is left behind";
   EXPECT_EQ(why, ECHILD);
+}
+
+TEST(Process, ATrainingThatTakesOurPlaceDoesNotSeeWhatWasAgreedTo) {
+  GivenSignals given;
+  ASSERT_EQ(::sigprocmask(SIG_BLOCK, nullptr, &given.mask), 0);
+  const pid_t pid = ::fork();
+  ASSERT_GE(pid, 0);
+  if (pid == 0) {
+    ::setenv("TELLTALE_ACTIONS_AGREED", "{}\n", 1);
+    ::setenv("OTHER", "kept", 1);
+    BecomeTraining({"/bin/sh", "-c", "exit ${TELLTALE_ACTIONS_AGREED+3}${OTHER:+7}"}, given);
+    ::_exit(99);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
 }
 
 }  // namespace

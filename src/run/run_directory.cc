@@ -25,6 +25,7 @@
 #include "base/run_files.h"
 #include "base/units.h"
 #include "run/command.h"
+#include "store/requests.h"
 #include "store/window_folder.h"
 
 namespace telltale::run {
@@ -41,6 +42,7 @@ constexpr std::int64_t kReleasePatienceNs = kSecond;
 /// A disk is asked again so long after its last answer, and is silent when none comes for so long.
 constexpr std::int64_t kAskPeriodNs = 500 * kMs;
 constexpr std::int64_t kSilenceNs = kSecond;
+constexpr int kDeepestFolder = 16;  ///< Beneath a run folder; those of ours lie at most 3 deep.
 
 std::string UtcTime(std::int64_t unix_ns) {
   const std::time_t seconds = unix_ns / 1'000'000'000;
@@ -69,8 +71,8 @@ std::string SharedWords(const fs::path& path, const struct stat& folder) {
           : fmt::format("belongs to user {} (mode {:04o})", folder.st_uid, folder.st_mode & 07777);
   return fmt::format(
       "'{}' {}: whoever may write there can change or remove what is recorded; "
-      "requests count only from the owner of the folder and from root",
-      path.string(), who);
+      "requests count only from {}",
+      path.string(), who, store::WhoMayAsk(folder.st_uid));
 }
 
 /// Folders of a run that we, or the training, write into.
@@ -90,30 +92,54 @@ Status Unfit(const fs::path& path, std::string_view why, bool* refused) {
                                  fs::read_symlink(path, error).string(), why)};
 }
 
+Status NotPlain(const fs::path& path, const std::string& why) {
+  return {Code::kIo,
+          fmt::format("'{}': {}: remove it, or choose another folder with -o", path.string(), why)};
+}
+
+Status NotPlain(const fs::path& path, run_files::Kind is, const char* wanted) {
+  return NotPlain(path, is == run_files::Kind::kLink ? run_files::WhyNot(ELOOP)
+                                                     : fmt::format("it is no {}", wanted));
+}
+
+/// Of all beneath a folder.
+Status CheckBeneath(const fs::path& run, const fs::path& folder, int depth) {
+  if (depth > kDeepestFolder) {
+    return NotPlain(run / folder,
+                    fmt::format("it lies deeper than the {} folders of any run", kDeepestFolder));
+  }
+  std::vector<run_files::Entry> entries;
+  if (const int error = run_files::List({run, folder}, &entries); error != 0) {
+    return IoError("list", run / folder, error);
+  }
+  for (const run_files::Entry& entry : entries) {
+    const fs::path name = folder / entry.name;
+    if (entry.kind == run_files::Kind::kFolder) {
+      TELLTALE_RETURN_IF_ERROR(CheckBeneath(run, name, depth + 1));
+    } else if (entry.kind != run_files::Kind::kFile) {
+      return NotPlain(run / name, entry.kind, "file");
+    }
+  }
+  return {};
+}
+
 /// A run that is gone on with may be a stranger's: kIo where it has something else, above all a
 /// link, in the place of a file or folder of ours. What libraries write in the training they write
 /// by path, and would follow.
 Status CheckPlain(const fs::path& run) {
-  const auto wrong = [&](const fs::path& name, const run_files::Entry& entry, const char* kind) {
-    const std::string why = entry.kind == run_files::Kind::kLink ? run_files::WhyNot(ELOOP)
-                                                                 : fmt::format("it is no {}", kind);
-    return Status(Code::kIo, fmt::format("'{}': {}: remove it, or choose another folder with -o",
-                                         (run / name).string(), why));
-  };
   std::vector<run_files::Entry> entries;
-  run_files::List({run, "."}, &entries);
+  if (const int error = run_files::List({run, "."}, &entries); error != 0) {
+    return IoError("list", run, error);
+  }
   for (const run_files::Entry& entry : entries) {
     if (entry.name == "run.json" && entry.kind != run_files::Kind::kFile) {
-      return wrong(entry.name, entry, "file");
+      return NotPlain(run / entry.name, entry.kind, "file");
     }
     if (!IsWrittenInto(entry.name)) continue;
-    if (entry.kind != run_files::Kind::kFolder) return wrong(entry.name, entry, "folder");
-    std::vector<run_files::Entry> inner;
-    run_files::List({run, entry.name}, &inner);
-    for (const run_files::Entry& one : inner) {
-      const bool ours = one.kind == run_files::Kind::kFile || one.kind == run_files::Kind::kFolder;
-      if (!ours) return wrong(fs::path(entry.name) / one.name, one, "file");
+    if (entry.kind != run_files::Kind::kFolder) {
+      return NotPlain(run / entry.name, entry.kind, "folder");
     }
+    TELLTALE_RETURN_IF_ERROR(CheckBeneath(run, entry.name, 1));
   }
   return {};
 }

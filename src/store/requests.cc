@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
@@ -35,7 +36,8 @@ constexpr std::size_t kMaxWhoBytes = 100;
 constexpr std::int64_t kTrustNs = 1'000'000'000;
 /// More than anybody asks: what lies beyond is left alone.
 constexpr std::size_t kMaxSeen = 100'000;
-/// Of requests that do not count so many are told of: whoever may write could write on and on.
+/// Of requests that do not count so many are named, and of folders with such so many are followed:
+/// whoever may write could write on and on.
 constexpr std::size_t kMaxForeign = 100;
 
 RequestId NewId(std::int64_t time_ns) {
@@ -146,15 +148,29 @@ Result<Request> WriteRequest(const fs::path& run, Request request) {
   }
 }
 
-std::string RequestReader::WhyForeign(std::uint32_t uid) const {
-  const UniqueFd run = run_files::OpenFolder({run_, "."});
-  struct stat owner {};
-  if (!run || ::fstat(run.get(), &owner) != 0) return "the owner of the run folder is not known";
-  if (uid == owner.st_uid || uid == 0 || uid == ::geteuid()) return {};
-  return fmt::format(
-      "it is of user {}: requests count only from the owner of the run folder (user "
-      "{}) and from root",
-      uid, owner.st_uid);
+std::string WhoMayAsk(std::uint32_t owner) {
+  std::string out = "the owner of the run folder ";
+  out += owner == 0 ? std::string("(root)") : fmt::format("(user {})", owner);
+  const std::uint32_t own = ::geteuid();
+  if (own != owner && own != 0) out += fmt::format(", user {}, who records it,", own);
+  return owner == 0 ? out : out + " and root";
+}
+
+bool RequestReader::Counts(std::uint32_t uid) const {
+  return uid == owner_ || uid == 0 || uid == ::geteuid();
+}
+
+bool RequestReader::FollowsForeign(const std::string& who) {
+  return foreign_folders_.contains(who) ||
+         (foreign_folders_.size() < kMaxForeign && foreign_folders_.insert(who).second);
+}
+
+void RequestReader::NameForeign(const RequestId& id, const std::string& who, const std::string& key,
+                                std::uint32_t uid, Found* found) {
+  if (foreign_named_.size() >= kMaxForeign || !foreign_named_.insert(key).second) return;
+  found->damaged.push_back(
+      {id, who,
+       fmt::format("it is of user {}: requests count only from {}", uid, WhoMayAsk(owner_))});
 }
 
 /// True where the folder may hold something new.
@@ -172,34 +188,48 @@ bool RequestReader::Changed(const std::string& folder, std::int64_t now_ns) {
 }
 
 /// What is new in one folder.
-void RequestReader::Look(const std::string& who, Found* found) {
-  const fs::path folder = fs::path(kRequestFolder) / who;
-  std::vector<run_files::Entry> entries;
+RequestReader::Looked RequestReader::Look(const std::string& who, Found* found) {
+  // Held open: who may write beside it could put another folder in its place meanwhile.
+  const UniqueFd folder = run_files::OpenFolder({run_, fs::path(kRequestFolder) / who});
   struct stat of_folder {};
-  if (run_files::List({run_, folder}, &entries) != 0 ||
-      !run_files::StatOf({run_, folder}, &of_folder)) {
-    return;
+  if (!folder || ::fstat(folder.get(), &of_folder) != 0) {
+    const bool counts = run_files::StatOf({run_, fs::path(kRequestFolder) / who}, &of_folder) &&
+                        Counts(of_folder.st_uid);
+    return counts ? Looked::kAgain : Looked::kForget;
   }
+  const bool foreign = !Counts(of_folder.st_uid);
+  if (foreign && (foreign_named_.size() >= kMaxForeign || !FollowsForeign(who))) {
+    return Looked::kForget;
+  }
+  std::vector<run_files::Entry> entries;
+  const std::size_t most = foreign ? kMaxForeign : std::numeric_limits<std::size_t>::max();
+  if (run_files::List(run_files::OfOpenFolder(folder, "."), &entries, most) != 0)
+    return Looked::kAgain;
   for (const run_files::Entry& entry : entries) {
     const std::string& name = entry.name;
-    if (!name.ends_with(kRequestSuffix) || seen_.size() >= kMaxSeen) continue;
+    const std::string key = who + "/" + name;
+    if (!name.ends_with(kRequestSuffix) || seen_.contains(key)) continue;
     const auto id =
         RequestIdOf(std::string_view(name).substr(0, name.size() - kRequestSuffix.size()));
-    if (!id || seen_.contains(who + "/" + name)) continue;
-    const UniqueFd fd = run_files::OpenToRead({run_, folder / name});
-    std::string why = fd ? std::string() : run_files::WhyNot(errno);
-    struct stat info {};
-    if (fd && ::fstat(fd.get(), &info) != 0) why = std::strerror(errno);
-    if (fd && why.empty()) {
-      why = WhyForeign(info.st_uid);
-      if (why.empty()) why = WhyForeign(of_folder.st_uid);
-      if (!why.empty() && ++foreign_ > kMaxForeign) continue;
+    if (!id) continue;
+    const run_files::RunPath file = run_files::OfOpenFolder(folder, name);
+    struct stat info = of_folder;
+    // Of a link or a pipe its own, and before anything is opened.
+    if (!foreign && !run_files::StatOf(file, &info)) continue;
+    if (!Counts(info.st_uid)) {
+      NameForeign(*id, who, key, info.st_uid, found);
+      continue;
     }
-    seen_.insert(who + "/" + name);
+    if (seen_.size() >= kMaxSeen) continue;
+    const UniqueFd fd = run_files::OpenToRead(file);
+    std::string why = fd ? std::string() : run_files::WhyNot(errno);
+    if (fd && ::fstat(fd.get(), &info) != 0) why = std::strerror(errno);
+    if (!Counts(info.st_uid)) continue;  // Put in its place a moment ago: the next look names it.
+    seen_.insert(key);
     Request request;
     request.id = *id;
     if (why.empty()) {
-      const auto text = ReadOpenFile(fd, run_ / folder / name, kMaxBytes);
+      const auto text = ReadOpenFile(fd, run_ / kRequestFolder / key, kMaxBytes);
       why = text.ok() ? Parse(*text, &request) : text.status().message();
     }
     if (request.who.empty()) request.who = who;
@@ -209,6 +239,7 @@ void RequestReader::Look(const std::string& who, Found* found) {
       found->damaged.push_back({*id, request.who, why});
     }
   }
+  return Looked::kDone;
 }
 
 RequestReader::Found RequestReader::Poll() {
@@ -216,23 +247,26 @@ RequestReader::Found RequestReader::Poll() {
   const std::int64_t now = Clock::System().RealtimeNs();
   const std::string all(kRequestFolder);
   try {
-    std::vector<std::string> folders;
+    const UniqueFd run = run_files::OpenFolder({run_, "."});
+    struct stat info {};
+    if (!run || ::fstat(run.get(), &info) != 0) return found;  // The next look finds all.
+    owner_ = info.st_uid;
+    std::set<std::string> folders;
     if (Changed(all, now)) {
       std::vector<run_files::Entry> entries;
-      run_files::List({run_, all}, &entries);
+      if (run_files::List({run_, all}, &entries) != 0) stamps_[all] = {};
       for (run_files::Entry& entry : entries) {
-        if (entry.kind == run_files::Kind::kFolder) folders.push_back(std::move(entry.name));
+        if (entry.kind == run_files::Kind::kFolder) folders.insert(std::move(entry.name));
       }
     }
     for (const auto& [path, stamp] : stamps_) {
-      if (path == all) continue;
-      std::string who = path.substr(all.size() + 1);
-      if (std::find(folders.begin(), folders.end(), who) == folders.end()) {
-        folders.push_back(std::move(who));
-      }
+      if (path != all) folders.insert(path.substr(all.size() + 1));
     }
     for (const std::string& who : folders) {
-      if (Changed(all + "/" + who, now)) Look(who, &found);
+      const std::string folder = all + "/" + who;
+      const Looked looked = Changed(folder, now) ? Look(who, &found) : Looked::kDone;
+      if (looked == Looked::kAgain) stamps_[folder] = {};
+      if (looked == Looked::kForget) stamps_.erase(folder);
     }
   } catch (const std::exception&) {
     // Out of memory: what is there the next time is found then.

@@ -49,11 +49,17 @@ Result<Request> WriteRequest(const std::filesystem::path& run, Request request);
 std::filesystem::path RequestFile(const std::filesystem::path& run, std::string_view who,
                                   const RequestId& id);
 
-/// Follows the folder. A look at which nothing has changed costs one stat for each folder in it.
+/// Who may ask something of a run whose folder belongs to `owner`, while this process records it:
+/// "the owner of the run folder (user 4001) and root".
+std::string WhoMayAsk(std::uint32_t owner);
+
+/// Follows the folder. A look at which nothing has changed costs one stat for the run folder and
+/// for each folder in it.
 ///
 /// Who may write into the run folder could ask for anything, a stop too. So a request counts only
 /// where its file and the folder of it belong to the owner of the run folder, to root or to the
-/// user of this process; of others it is said once whose it is.
+/// user of this process. Of others a few are named, each once, and none is opened; however many
+/// there are, they keep no request back that counts.
 class RequestReader {
  public:
   explicit RequestReader(std::filesystem::path run) : run_(std::move(run)) {}
@@ -75,15 +81,26 @@ class RequestReader {
   using Stamp = std::array<std::int64_t, 3>;
 
   bool Changed(const std::string& folder, std::int64_t now_ns);
-  void Look(const std::string& who, Found* found);
-  /// Empty, or why the request of this owner does not count.
-  std::string WhyForeign(std::uint32_t uid) const;
+  enum class Looked : std::uint8_t {
+    kDone,
+    kAgain,   ///< It could not be listed.
+    kForget,  ///< Nothing in it counts, or is to be named.
+  };
+  Looked Look(const std::string& who, Found* found);
+  /// Whether what belongs to this user counts.
+  bool Counts(std::uint32_t uid) const;
+  /// Whether a folder in which no request counts is followed all the same, to name those in it.
+  bool FollowsForeign(const std::string& who);
+  void NameForeign(const RequestId& id, const std::string& who, const std::string& key,
+                   std::uint32_t uid, Found* found);
 
   std::filesystem::path run_;
   /// By folder, beneath the run's; of a look that was not too fresh to trust.
   std::map<std::string, Stamp> stamps_;
-  std::set<std::string> seen_;  ///< who/file.
-  std::size_t foreign_ = 0;     ///< Requests of others that were told of.
+  std::set<std::string> seen_;             ///< who/file.
+  std::uint32_t owner_ = 0;                ///< Of the run folder, at this look.
+  std::set<std::string> foreign_named_;    ///< who/file.
+  std::set<std::string> foreign_folders_;  ///< Those that are followed.
 };
 
 }  // namespace telltale::store

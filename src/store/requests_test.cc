@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/requests.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -127,6 +130,89 @@ TEST(Requests, WhoeverWritesOnAndOnIsNotToldOfForEver) {
   EXPECT_LE(reader.Poll().damaged.size(), 100U);
   ASSERT_TRUE(WriteRequest(temp.path(), Plan("me")).ok());
   EXPECT_EQ(reader.Poll().requests.size(), 1U);
+}
+
+/// Of request number i in a folder that holds what is no file.
+fs::path Planted(const fs::path& folder, std::size_t i) {
+  return folder / fmt::format("{:032x}.json", i + 1);
+}
+
+TEST(Requests, LinksAndPipesOfAnotherUserAreAsHisFilesAre) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make files of others";
+  const TempFolder temp;
+  const fs::path folder = temp.path() / "requests/w";
+  fs::create_directories(folder);
+  for (std::size_t i = 0; i < 300; ++i) {
+    const fs::path file = Planted(folder, i);
+    if (i % 2 == 0) {
+      fs::create_symlink("nowhere", file);
+    } else {
+      ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+    }
+    ASSERT_EQ(::lchown(file.c_str(), 4002, 4002), 0);
+  }
+  RequestReader reader(temp.path());
+  const auto found = reader.Poll();
+  EXPECT_TRUE(found.requests.empty());
+  EXPECT_LE(found.damaged.size(), 100U);
+  ASSERT_FALSE(found.damaged.empty());
+  for (const auto& damaged : found.damaged) {
+    ASSERT_NE(damaged.why.find("of user 4002"), std::string::npos) << damaged.why;
+  }
+  ASSERT_TRUE(WriteRequest(temp.path(), Plan("w")).ok());
+  EXPECT_EQ(reader.Poll().requests.size(), 1U);
+}
+
+TEST(Requests, HoweverMuchAnotherUserPlantsTheOwnersRequestIsFound) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make files of others";
+  const TempFolder temp;
+  const fs::path folder = temp.path() / "requests/m";
+  fs::create_directories(folder);
+  // As many as a reader keeps in mind.
+  for (std::size_t i = 0; i < 100'000; ++i) {
+    ASSERT_EQ(::symlink("nowhere", Planted(folder, i).c_str()), 0);
+  }
+  ASSERT_EQ(::lchown(folder.c_str(), 4002, 4002), 0);
+  RequestReader reader(temp.path());
+  EXPECT_LE(reader.Poll().damaged.size(), 100U);
+  ASSERT_TRUE(WriteRequest(temp.path(), Plan("me")).ok());
+  const auto found = reader.Poll();
+  ASSERT_EQ(found.requests.size(), 1U);
+  EXPECT_EQ(found.requests[0].who, "me");
+}
+
+TEST(Requests, FoldersOfAnotherUserKeepNoRequestBack) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make files of others";
+  const TempFolder temp;
+  RequestReader reader(temp.path());
+  for (std::size_t i = 0; i < 300; ++i) {
+    const fs::path folder = temp.path() / "requests" / fmt::format("m{}", i);
+    fs::create_directories(folder);
+    fs::create_symlink("nowhere", Planted(folder, i));
+    ASSERT_EQ(::lchown(folder.c_str(), 4002, 4002), 0);
+  }
+  EXPECT_LE(reader.Poll().damaged.size(), 100U);
+  ASSERT_TRUE(WriteRequest(temp.path(), Plan("me")).ok());
+  auto found = reader.Poll();
+  EXPECT_EQ(found.requests.size(), 1U);
+  EXPECT_TRUE(found.damaged.empty());
+  // One that comes to belong to the owner counts from then on.
+  const auto written = WriteRequest(temp.path(), Plan("m299"));
+  ASSERT_TRUE(written.ok());
+  ASSERT_EQ(::lchown((temp.path() / "requests/m299").c_str(), 0, 0), 0);
+  ASSERT_TRUE(WriteRequest(temp.path(), Plan("another")).ok());
+  found = reader.Poll();
+  EXPECT_EQ(found.requests.size(), 2U);
+}
+
+TEST(Requests, WhoMayAskIsSaidWithNames) {
+  const std::uint32_t own = ::geteuid();
+  const std::string of_another = WhoMayAsk(own + 4001);
+  EXPECT_NE(of_another.find(fmt::format("run folder (user {})", own + 4001)), std::string::npos)
+      << of_another;
+  EXPECT_NE(of_another.find("root"), std::string::npos) << of_another;
+  const std::string of_own = WhoMayAsk(own);
+  EXPECT_EQ(of_own.find("who records it"), std::string::npos) << "it is the owner: " << of_own;
 }
 
 TEST(Requests, NoLinkIsFollowedAndNoPipeIsWaitedFor) {

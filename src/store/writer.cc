@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -201,15 +200,13 @@ Status WriterImpl::CheckSpace(std::uint64_t bytes) {
   }
   space_checked_ns_ = Now();
   space_unchecked_bytes_ = 0;
-  struct statvfs fs {};
-  if (::statvfs(folder_.c_str(), &fs) != 0) return {};  // The write itself will tell.
-  const std::uint64_t free = fs.f_bavail * fs.f_frsize;
-  if (free >= options_.min_free_bytes) return {};
+  const auto free = run_files::FreeBytes(run_files::OfRun(folder_));
+  if (!free || *free >= options_.min_free_bytes) return {};  // The write itself will tell.
   disk_full_ = true;
   return {Code::kIo,
           fmt::format("{} has {} MiB free, less than the {} MiB that Telltale leaves alone; free "
                       "some space, recording then resumes",
-                      folder_.string(), free >> 20, options_.min_free_bytes >> 20)};
+                      folder_.string(), *free >> 20, options_.min_free_bytes >> 20)};
 }
 
 Status WriterImpl::Write(const std::vector<std::string>& records) {

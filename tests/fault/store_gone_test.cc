@@ -22,6 +22,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -392,6 +393,30 @@ TEST_F(StoreGone, AFrozenOneKeepsNoTrainingFromItsStart) {
   EXPECT_LE(SinceTheEnd(), kBudget);
   started_.pid = -1;
   EXPECT_NE(started_.Err().find("NOT RECORDED: the disk of "), std::string::npos) << started_.Err();
+}
+
+TEST_F(StoreGone, AHomeOnAFrozenOneKeepsNoTrainingFromItsStart) {
+  const fs::path home = image_.run().parent_path() / "home";
+  fs::create_directories(home);
+  const ScopedVariable state("XDG_STATE_HOME", home.string());
+  // An action that its user asks for is kept there.
+  std::ofstream(scratch_ / "rules.toml")
+      << "defaults = false\n[[actions]]\nkind = \"webhook\"\nurl = \"https://example.org\"\n"
+         "dry_run = false\n[rules.never]\nexpression = \"step:duration > 1000000\"\n";
+  image_.Freeze();
+  ended_ = std::chrono::steady_clock::now();
+  started_ = StartRun(scratch_ / "run", {"--rules", (scratch_ / "rules.toml").string()},
+                      {"sh", "-c", "exit 7"}, scratch_ / "err");
+  EXPECT_EQ(started_.Wait(), 7) << started_.Err();
+  EXPECT_LE(SinceTheEnd(), kBudget);
+  started_.pid = -1;
+  EXPECT_EQ(started_.Err().find("NOT RECORDED"), std::string::npos) << started_.Err();
+  // Who was left behind keeps it when the disk answers.
+  image_.Thaw();
+  for (const char* kind : {"agent", "watch", "serve"}) {
+    EXPECT_TRUE(Await([&] { return FindHelper(kind, scratch_ / "run") == 0; })) << kind;
+  }
+  EXPECT_TRUE(Await([&] { return fs::exists(home / "telltale/actions"); }));
 }
 
 TEST_F(StoreGone, AFrozenOneHoldsUpNoSignalToTheTraining) {

@@ -110,7 +110,7 @@ class ChromeImport {
       if (before != nullptr) give(std::move(before));
     };
     auto text = ParseTrace(
-        trace->file->path, trace->file->name, limits_.inflated_bytes, &workers_,
+        trace->file->input(), trace->file->name, limits_.inflated_bytes, &workers_,
         [&](std::unique_ptr<ChromeBlock> block) {
           events += block->events;
           if (before != nullptr && !block->flows.empty()) {

@@ -84,10 +84,10 @@ struct TraceInWork {
 
 }  // namespace
 
-Result<ParsedText> ParseTrace(const std::filesystem::path& path, std::string_view window,
+Result<ParsedText> ParseTrace(const InputFile& file, std::string_view window,
                               std::uint64_t most_bytes, ImportWorkers* workers,
                               const std::function<bool(std::unique_ptr<ChromeBlock>)>& take) {
-  TELLTALE_ASSIGN_OR_RETURN(const std::unique_ptr<TraceInput> input, TraceInput::Open(path));
+  TELLTALE_ASSIGN_OR_RETURN(const std::unique_ptr<TraceInput> input, TraceInput::Open(file));
   EventBlocks blocks(input.get(), most_bytes);
   TraceInWork work;
   const std::size_t most_in_work = workers->threads() + 2;

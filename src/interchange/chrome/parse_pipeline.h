@@ -18,6 +18,7 @@
 
 #include "base/status.h"
 #include "interchange/chrome/block_parser.h"
+#include "interchange/input_file.h"
 
 namespace telltale::interchange {
 
@@ -60,7 +61,7 @@ struct ParsedText {
 };
 
 /// `take` gets the blocks in order, on the caller's thread; false ends it.
-Result<ParsedText> ParseTrace(const std::filesystem::path& path, std::string_view window,
+Result<ParsedText> ParseTrace(const InputFile& file, std::string_view window,
                               std::uint64_t most_bytes, ImportWorkers* workers,
                               const std::function<bool(std::unique_ptr<ChromeBlock>)>& take);
 

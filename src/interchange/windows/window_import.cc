@@ -86,6 +86,17 @@ struct WindowRead {
   WindowClock clock;
 };
 
+/// Opens RUN/windows/NAME/FILE. It was a plain file when the folder was listed: what is there by
+/// now is looked at once more, and then it is read by this descriptor alone.
+Result<UniqueFd> OpenRecording(const fs::path& path) {
+  const run_files::RunPath file = run_files::OfSubfolder(path);
+  UniqueFd fd = run_files::OpenToRead(file);
+  if (fd) return fd;
+  const std::string why =
+      fmt::format("cannot open {}: {}", path.string(), run_files::WhyNot(errno));
+  return {run_files::IsFile(file) ? Code::kIo : Code::kUnusable, why};
+}
+
 /// cProfile's statistics have no times: the functions of a step stand behind each other from its
 /// begin, phase by phase.
 Status ReadPhases(const WindowRecording& recording, const ImportLimits& limits, WindowSink* sink,
@@ -114,7 +125,9 @@ Status ReadPhases(const WindowRecording& recording, const ImportLimits& limits, 
     sink->SetPhase(NameOfPhase(file), file.timer);
     TraceSource source(sink, file.path.filename().string(), recording.rank);
     std::string damage;
-    const auto bytes = ReadTrace(file.path, MostBytesOfFile(limits), &damage);
+    const auto fd = OpenRecording(file.path);
+    const auto bytes = fd.ok() ? ReadTrace({file.path, fd->get()}, MostBytesOfFile(limits), &damage)
+                               : Result<std::string>(fd.status());
     Status status = bytes.status();
     const std::uint64_t slices = sink->slices();
     if (status.ok()) status = ImportPstats(*bytes, {begin_ns, file.step}, &source);
@@ -132,7 +145,8 @@ Status ReadPhases(const WindowRecording& recording, const ImportLimits& limits, 
 Status ReadTraces(const WindowRecording& recording, const ImportLimits& limits, WindowSink* sink,
                   WindowRead* read) {
   for (const fs::path& path : recording.files) {
-    TELLTALE_ASSIGN_OR_RETURN(const ImportFile file, LookAtFile(path));
+    TELLTALE_ASSIGN_OR_RETURN(const UniqueFd fd, OpenRecording(path));
+    TELLTALE_ASSIGN_OR_RETURN(const ImportFile file, LookAtFile({path, fd.get()}));
     const Importer* const importer = DetectImporter(file);
     if (importer == nullptr) {
       return {Code::kUnusable,

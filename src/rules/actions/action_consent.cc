@@ -102,39 +102,54 @@ ActionConsent& ActionConsent::OfUser() {
   return consent;
 }
 
+bool ActionConsent::Asks(const RuleSet& set) { return !LinesOf(set).empty(); }
+
+void ActionConsent::Allow(const RuleSet& set) { consent_.Allow(LinesOf(set)); }
+
 Status ActionConsent::Remember(const RuleSet& set) { return consent_.Remember(LinesOf(set)); }
 
-void ActionConsent::PassOn(const RuleSet& set) {
+bool ActionConsent::PassOn(const RuleSet& set) {
   std::string text;
   for (const std::string& line : LinesOf(set)) text += line + "\n";
-  if (text.empty() || text.size() > kMostPassedOnBytes) return;
-  ::setenv(kPassedOn, text.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+  if (text.empty()) return true;
+  if (text.size() > kMostPassedOnBytes) return false;
+  return ::setenv(kPassedOn, text.c_str(), 1) == 0;  // NOLINT(concurrency-mt-unsafe)
 }
 
-bool ActionConsent::Has(const ActionSpec& spec) const {
+std::string_view ActionConsent::WhyNot(const ActionSpec& spec) const {
   const std::string which = Variable("TELLTALE_ACTIONS");
-  if (which == "on") return true;
-  return which != "off" && consent_.Has(LineOf(spec));
+  if (which == "off") return kSwitchedOff;
+  return which == "on" || consent_.Has(LineOf(spec)) ? std::string_view() : kNotAgreed;
 }
 
 std::vector<std::string> NotAgreedLines(const std::vector<RuleSpec>& rules,
                                         const ActionConsent& consent) {
-  std::map<std::string, std::vector<std::string>> by_action;  // With the rules that have it.
+  struct Action {
+    std::string_view why;
+    std::vector<std::string> rules;
+  };
+  std::map<std::string, Action> by_action;
   for (const RuleSpec& rule : rules) {
     for (const ActionSpec& spec : rule.actions) {
-      if (spec.dry_run || consent.Has(spec)) continue;
+      const std::string_view why = spec.dry_run ? std::string_view() : consent.WhyNot(spec);
+      if (why.empty()) continue;
       const std::string words = ParameterWords(spec);
-      by_action[fmt::format("{}{}{}", spec.kind, words.empty() ? "" : ": ", words)].push_back(
-          rule.name);
+      Action& action =
+          by_action[fmt::format("{}{}{}", spec.kind, words.empty() ? "" : ": ", words)];
+      action.why = why;
+      action.rules.push_back(rule.name);
     }
   }
   std::vector<std::string> out;
-  for (const auto& [action, names] : by_action) {
+  for (const auto& [words, action] : by_action) {
     out.push_back(fmt::format(
-        "the run's action {} (of {}) is not carried out: you have not agreed to it: --actions "
-        "carries out what this run names, or TELLTALE_ACTIONS=on",
-        action,
-        names.size() == 1 ? "rule " + Printable(names[0]) : fmt::format("{} rules", names.size())));
+        "the run's action {} (of {}) is not carried out: {}", words,
+        action.rules.size() == 1 ? "rule " + Printable(action.rules[0])
+                                 : fmt::format("{} rules", action.rules.size()),
+        action.why == kSwitchedOff
+            ? "TELLTALE_ACTIONS=off switches all actions off"
+            : "you have not agreed to it: --actions carries out what this run names, or "
+              "TELLTALE_ACTIONS=on"));
   }
   return out;
 }

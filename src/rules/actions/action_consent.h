@@ -18,8 +18,9 @@
 
 namespace telltale::rules {
 
-/// Why an action that was not agreed to does nothing, as its decision says it.
+// Why an action does nothing, as its decision says it.
 inline constexpr std::string_view kNotAgreed = "not agreed to";
+inline constexpr std::string_view kSwitchedOff = "switched off";
 
 class ActionConsent {
  public:
@@ -33,22 +34,26 @@ class ActionConsent {
   /// `file`: as of Consent.
   explicit ActionConsent(std::filesystem::path file) : consent_(std::move(file)) {}
 
-  /// The actions of a set that act (dry_run = false) were asked for, also for processes to come.
-  /// kIo: it holds for this process alone, and why.
+  /// Whether a set has actions that act (dry_run = false).
+  static bool Asks(const RuleSet& set);
+  /// Those were asked for, for this process.
+  void Allow(const RuleSet& set);
+  /// The same, also for processes to come. kIo: it holds for this process alone, and why.
   Status Remember(const RuleSet& set);
-  /// For the processes that this one starts, whatever became of the file. REQUIRES: no other thread
-  /// runs.
-  static void PassOn(const RuleSet& set);
-  /// Whether it may act: the same kind, severity and parameters, each of them, were asked for.
-  /// TELLTALE_ACTIONS: "on" all may, "off" none.
-  bool Has(const ActionSpec& spec) const;
+  /// For the processes that this one starts, whatever became of the file. False: they are too many.
+  /// REQUIRES: no other thread runs.
+  static bool PassOn(const RuleSet& set);
+  /// Empty: it may act, as the same kind, severity and parameters, each of them, were asked for.
+  /// Else kNotAgreed or kSwitchedOff. TELLTALE_ACTIONS: "on" all may, "off" none.
+  std::string_view WhyNot(const ActionSpec& spec) const;
+  bool Has(const ActionSpec& spec) const { return WhyNot(spec).empty(); }
 
  private:
   Consent consent_;
 };
 
 /// One line for each action of these rules that would act and may not: what it would do, to whom
-/// and with which credentials, and how to agree.
+/// and with which credentials, why it does not, and how to agree.
 std::vector<std::string> NotAgreedLines(const std::vector<RuleSpec>& rules,
                                         const ActionConsent& consent);
 

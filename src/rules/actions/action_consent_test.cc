@@ -100,6 +100,40 @@ TEST_F(ActionConsentTest, TheEnvironmentMaySayAllOrNone) {
   ASSERT_TRUE(consent.Remember(SetOf(Posting())).ok());
   ::setenv("TELLTALE_ACTIONS", "off", 1);
   EXPECT_FALSE(consent.Has(Posting()));
+  EXPECT_EQ(consent.WhyNot(Posting()), kSwitchedOff) << "it was agreed to";
+  ::unsetenv("TELLTALE_ACTIONS");
+  EXPECT_EQ(consent.WhyNot(Posting()), "");
+  EXPECT_EQ(ActionConsent(folder_.path() / "none").WhyNot(Posting()), kNotAgreed);
+}
+
+TEST_F(ActionConsentTest, WhereAllAreSwitchedOffTheLineSaysThatAndNotThatItWasNotAgreedTo) {
+  ActionConsent consent(file_);
+  ASSERT_TRUE(consent.Remember(SetOf(Posting())).ok());
+  RuleSpec rule;
+  rule.name = "One";
+  rule.actions = {Posting()};
+  EXPECT_TRUE(NotAgreedLines({rule}, consent).empty());
+  ::setenv("TELLTALE_ACTIONS", "off", 1);
+  const std::vector<std::string> lines = NotAgreedLines({rule}, consent);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_NE(lines[0].find("webhook"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("TELLTALE_ACTIONS=off"), std::string::npos) << lines[0];
+  EXPECT_EQ(lines[0].find("agreed"), std::string::npos) << lines[0];
+}
+
+TEST_F(ActionConsentTest, WhatIsPassedOnHasABoundAndIsSaidToBeBeyondIt) {
+  EXPECT_TRUE(ActionConsent::PassOn({}));
+  EXPECT_FALSE(ActionConsent::Asks({}));
+  EXPECT_TRUE(ActionConsent::Asks(SetOf(Posting())));
+  EXPECT_TRUE(ActionConsent::PassOn(SetOf(Posting())));
+  RuleSet many;
+  for (int i = 0; i < 1000; ++i) {
+    ActionSpec spec = Posting();
+    spec.parameters["url"] = "https://example.org/hook/" + std::to_string(i);
+    many.actions.push_back(spec);
+  }
+  EXPECT_FALSE(ActionConsent::PassOn(many));
+  ::unsetenv("TELLTALE_ACTIONS_AGREED");
 }
 
 TEST_F(ActionConsentTest, ALineSaysWhatIsNotDoneToWhomWithWhatAndHowToAgree) {

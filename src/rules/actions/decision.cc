@@ -68,7 +68,7 @@ Decider::Decider(const std::vector<RuleSpec>& rules, const ActionConsent* consen
   for (const RuleSpec& rule : rules) {
     for (const ActionSpec& spec : rule.actions) {
       actions_[rule.name].push_back(
-          {ActionId(spec), spec, consent == nullptr || consent->Has(spec)});
+          {ActionId(spec), spec, consent == nullptr ? std::string_view() : consent->WhyNot(spec)});
     }
   }
 }
@@ -88,9 +88,9 @@ const ActionSpec* Decider::Find(const std::string& rule, const std::string& acti
   return action != nullptr ? &action->spec : nullptr;
 }
 
-bool Decider::MayAct(const std::string& rule, const std::string& action_id) const {
+std::string_view Decider::WhyNot(const std::string& rule, const std::string& action_id) const {
   const Action* const action = FindAction(rule, action_id);
-  return action != nullptr && action->agreed;
+  return action != nullptr ? action->why_not : kNotAgreed;
 }
 
 std::size_t Decider::TakeHeld(const std::string& rule, const std::string& action_id) {
@@ -118,7 +118,7 @@ void Decider::Recall(const std::string& key, const std::string& rule, const std:
   // The message that it became told of those that had only counted.
   if (held.empty()) held_.erase(RuleAction(rule, action_id));
   if (const ActionSpec* spec = Find(rule, action_id)) {
-    Note({action_id, *spec, true}, rule, held, run_ns);
+    Note({action_id, *spec, {}}, rule, held, run_ns);
   }
 }
 
@@ -136,7 +136,7 @@ std::string Decider::WhyHeld(const Action& action, const Finding& finding,
     }
   }
   if (spec.dry_run) return std::string(kDryRun);
-  return action.agreed ? std::string() : std::string(kNotAgreed);
+  return std::string(action.why_not);
 }
 
 std::vector<Decision> Decider::Decide(const std::vector<Finding>& revisions, const Moment& now) {

@@ -32,8 +32,8 @@ struct Decision {
   Finding finding;
   std::int64_t due_ns = 0;   ///< By the run's clock.
   std::int64_t unix_ns = 0;  ///< When it was decided.
-  /// Empty: it acts. Else why not: "dry run", "not agreed to", "silenced", "cool-down", "the
-  /// training has ended", "too many wait".
+  /// Empty: it acts. Else why not: "dry run", "not agreed to", "switched off", "silenced",
+  /// "cool-down", "the training has ended", "too many wait".
   std::string held;
 };
 
@@ -55,8 +55,8 @@ class Decider {
 
   /// Null: the rule has no such action (any more).
   const ActionSpec* Find(const std::string& rule, const std::string& action_id) const;
-  /// Whether it may act. False where there is no such action.
-  bool MayAct(const std::string& rule, const std::string& action_id) const;
+  /// Empty: it may act. Else why not; kNotAgreed where there is no such action.
+  std::string_view WhyNot(const std::string& rule, const std::string& action_id) const;
   /// Findings that only counted since this was asked last.
   std::size_t TakeHeld(const std::string& rule, const std::string& action_id);
 
@@ -64,7 +64,7 @@ class Decider {
   struct Action {
     std::string id;
     ActionSpec spec;
-    bool agreed = true;
+    std::string_view why_not;  ///< Of ActionConsent.
   };
   using RuleAction = std::pair<std::string, std::string>;  ///< Rule and action_id.
 

@@ -205,9 +205,9 @@ void Dispatcher::TakeUp(const std::vector<Finding>& all, const Moment& now,
     std::string why;
     if (r.started && (kind == nullptr || !kind->repeatable)) {
       why = "the watcher ended while it was being done; it is not done a second time";
-    } else if (spec != nullptr && !decider_.MayAct(r.rule, r.action_id)) {
+    } else if (spec != nullptr && !decider_.WhyNot(r.rule, r.action_id).empty()) {
       // What another user's watcher has decided, or what the run's files make of it.
-      why = fmt::format("it is {} by who runs this watcher", kNotAgreed);
+      why = fmt::format("it is {} by who runs this watcher", decider_.WhyNot(r.rule, r.action_id));
     } else if (spec == nullptr || kind == nullptr || (finding == all.end() && now.over)) {
       why = "the rules have changed since it was decided";
     } else if (finding == all.end()) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -143,6 +144,12 @@ TEST(Dispatcher, WhatTheUserHasNotAgreedToDoesNothing) {
   RuleSet set;
   set.actions = Rules("stop")[0].actions;
   ASSERT_TRUE(consent.Remember(set).ok());
+  ::setenv("TELLTALE_ACTIONS", "off", 1);
+  Dispatcher off(Rules("stop"), options);
+  const auto said = off.Round(Findings(), Findings(), now);
+  ::unsetenv("TELLTALE_ACTIONS");
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(ParseJson(said[0].data)["held"], "switched off") << "it was agreed to";
   Dispatcher third(Rules("stop"), options);
   third.Round(Findings(), Findings(), now);
   EXPECT_TRUE(third.Journalled());
