@@ -212,7 +212,7 @@ class Agent {
   std::vector<format::MetricRow> metrics_;
   std::uint64_t samples_ = 0;
 
-  std::uint32_t attempt_ = 1;
+  std::uint32_t attempt_ = options_.attempt;
   bool attempt_known_ = false;
   std::int64_t attempt_known_ns_ = 0;
   bool attempt_ended_ = false;  ///< The end is in the outbox or the journal.

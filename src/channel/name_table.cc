@@ -196,9 +196,9 @@ const NameTable::Level* NameTable::LevelOf(std::uint32_t id) const {
   return nullptr;
 }
 
-/// Where it is not there, `slot` is the place for it in the level of the next id.
 std::uint32_t NameTable::Find(const char* text, std::size_t length, std::uint32_t hash,
-                              std::size_t* slot) const {
+                              Place* place) const {
+  *place = {};
   const std::uint32_t made = level_count_.load(std::memory_order_acquire);
   const std::uint32_t next = count() + 1;
   for (std::uint32_t i = 0; i < made; ++i) {
@@ -206,7 +206,7 @@ std::uint32_t NameTable::Find(const char* text, std::size_t length, std::uint32_
     for (std::size_t at = hash & level.slot_mask;; at = (at + 1) & level.slot_mask) {
       const std::uint64_t value = level.slots[at].load(std::memory_order_acquire);
       if (value == 0) {
-        if (next - level.first < level.ids) *slot = at;
+        if (next - level.first < level.ids) *place = {&level, at};
         break;
       }
       if (static_cast<std::uint32_t>(value >> 32) != hash) continue;
@@ -248,11 +248,12 @@ bool NameTable::Lock() {
 }
 
 std::uint32_t NameTable::Add(const char* text, std::size_t length, std::uint32_t hash,
-                             std::size_t slot) {
+                             Place place) {
   const std::uint64_t used = used_.load(std::memory_order_relaxed);
   const std::uint32_t id = count() + 1;
   if (used + EntryBytes(length) > mapped_.load(std::memory_order_acquire)) return 0;
-  const Level* const level = LevelOf(id);
+  // A level that has come since has not been looked through for its place.
+  const Level* const level = place.level;
   if (level == nullptr) return 0;
   const auto bytes = static_cast<std::uint32_t>(length);
   std::memcpy(area_ + used, &bytes, sizeof bytes);
@@ -262,7 +263,7 @@ std::uint32_t NameTable::Add(const char* text, std::size_t length, std::uint32_t
   count_.store(id, std::memory_order_relaxed);
   // The consumer sees the text before any record that can name it.
   header_->names_published.store(used + EntryBytes(length), std::memory_order_release);
-  level->slots[slot].store(std::uint64_t{hash} << 32 | id, std::memory_order_release);
+  level->slots[place.slot].store(std::uint64_t{hash} << 32 | id, std::memory_order_release);
   return id;
 }
 
@@ -274,8 +275,8 @@ std::uint32_t NameTable::Intern(const char* text, std::size_t length) {
     Fold();
   }
   const auto hash = static_cast<std::uint32_t>(Hash(kSeed, text, length) >> 16);
-  std::size_t slot = 0;
-  if (const std::uint32_t id = Find(text, length, hash, &slot); id != 0) return id;
+  Place place;
+  if (const std::uint32_t id = Find(text, length, hash, &place); id != 0) return id;
 
   for (int tries = 1;; ++tries) {
     GrowInTime(length);
@@ -286,8 +287,8 @@ std::uint32_t NameTable::Intern(const char* text, std::size_t length) {
       return Fold();
     }
     if (!Lock()) return Fold();
-    std::uint32_t id = Find(text, length, hash, &slot);
-    if (id == 0) id = Add(text, length, hash, slot);
+    std::uint32_t id = Find(text, length, hash, &place);
+    if (id == 0) id = Add(text, length, hash, place);
     lock_.store(0, std::memory_order_release);
     if (id != 0) return id;
     // Another thread is asking for more.

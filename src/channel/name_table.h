@@ -44,6 +44,8 @@ class NameTable {
   std::string_view Text(std::uint32_t id) const;
 
  private:
+  friend class NameTableTest;  // Grows it where a thread looks for a place.
+
   struct Entry {
     std::uint32_t offset;  ///< Of the text in the area.
     std::uint32_t length;
@@ -57,6 +59,11 @@ class NameTable {
     std::uint32_t first;  ///< Its smallest id.
     std::uint32_t ids;
   };
+  /// Where a name is entered.
+  struct Place {
+    const Level* level;  ///< Null: the level of the next id is not made.
+    std::size_t slot;
+  };
   static constexpr std::uint32_t kLevels = 4;
 
   bool AddLevel(bool populate);
@@ -64,11 +71,11 @@ class NameTable {
   void GrowInTime(std::size_t length);
   bool MapMore();
   const Level* LevelOf(std::uint32_t id) const;
-  std::uint32_t Find(const char* text, std::size_t length, std::uint32_t hash,
-                     std::size_t* slot) const;
+  /// 0: it is not there, and belongs at `place`.
+  std::uint32_t Find(const char* text, std::size_t length, std::uint32_t hash, Place* place) const;
   bool Lock();
-  /// Under the lock; 0: no room now.
-  std::uint32_t Add(const char* text, std::size_t length, std::uint32_t hash, std::size_t slot);
+  /// Under the lock, in which Find gave the place; 0: no room now.
+  std::uint32_t Add(const char* text, std::size_t length, std::uint32_t hash, Place place);
   std::uint32_t Fold();
   static std::size_t MapBytes(const Level& level) {
     return (level.slot_mask + 1) * sizeof(std::uint64_t) + level.ids * sizeof(Entry);

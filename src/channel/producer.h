@@ -40,7 +40,7 @@ inline constexpr ArenaPlan kSmallPlan{1 << 20, 512 << 10, 64 << 10, 5, 2047, 0};
 enum class OpenResult {
   kOk,
   kNoMemory,      ///< memfd, fallocate or mmap failed.
-  kNoSupervisor,  ///< Nobody listens, or its queue is full.
+  kNoSupervisor,  ///< Nobody listens, its queue is full, or it is another user's (`refusal`).
 };
 
 class Producer {
@@ -166,7 +166,7 @@ class Producer {
 
   const std::uint8_t* uuid() const { return header_->uuid; }
   const format::ArenaHeader* header() const { return header_; }
-  /// Why the supervisor refused, or empty.
+  /// Why the supervisor refused, or why it was not asked, or empty.
   const char* refusal() const { return refusal_; }
 
  private:

@@ -2,6 +2,7 @@
 // Makes an arena and registers it with the supervisor.
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -21,6 +22,8 @@ namespace telltale::channel {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr char kForeign[] =
+    "another user listens where the supervisor of telltale run did, and gets nothing";
 
 constexpr std::uint64_t RoundUp(std::uint64_t n, std::uint64_t to) {
   return (n + to - 1) / to * to;
@@ -100,6 +103,22 @@ bool ConnectSoon(int socket, const sockaddr_un& address) {
     ::poll(nullptr, 0, 1);
   }
   return false;
+}
+
+/// What an id that has no number in our user namespace reads as.
+constexpr uid_t kNoNumber = 65534;
+
+/// Whether who listens there may have what we record, and may tell us what to record: a process of
+/// our own user, or of root. Where the supervisor was killed its path is free for anybody.
+bool ServesUs(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
+  if (peer.uid == 0) return true;
+  if (peer.uid != ::geteuid()) return false;
+  // In a user namespace that has no number for our own id, all that it has none for read the same.
+  // The kernel knows better: whether we may send the other one a signal.
+  return peer.uid != kNoNumber || (peer.pid > 0 && ::kill(peer.pid, 0) == 0);
 }
 
 }  // namespace
@@ -201,7 +220,10 @@ bool Producer::Register(const char* socket_path, std::uint8_t process_kind) {
   if (length < sizeof address.sun_path) {
     std::memcpy(address.sun_path, socket_path, length + 1);
     socket_ = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (socket_ >= 0 && ConnectSoon(socket_, address)) {
+    const bool connected = socket_ >= 0 && ConnectSoon(socket_, address);
+    const bool ours = connected && ServesUs(socket_);
+    if (connected && !ours) std::memcpy(refusal_, kForeign, sizeof kForeign);
+    if (ours) {
       auto hello = MakeMessage<Hello>(MessageType::kHello);
       hello.abi_major = format::kChannelMajor;
       hello.abi_minor = format::kChannelMinor;

@@ -59,7 +59,10 @@ Status Run(const Args& args) {
     if (!info->plan.empty()) {
       TELLTALE_ASSIGN_OR_RETURN(options.plan, plan::FromJson(info->plan));
     }
-    if (!info->attempts.empty()) options.attempt_start_ns = info->attempts.back().start_ns;
+    if (!info->attempts.empty()) {
+      options.attempt = info->attempts.back().number;
+      options.attempt_start_ns = info->attempts.back().start_ns;
+    }
   }
   return agent::RunAgent(std::move(options));
 }

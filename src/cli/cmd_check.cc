@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/printable.h"
 #include "cli/check_json.h"
@@ -84,9 +85,10 @@ int Check(const CheckOptions& options) {
                                               Printable(rule.name), Printable(rule.error))));
     }
   }
-  if (replay.state.unrecorded || !data.summary.lost_since_ns.empty()) {
-    const std::int64_t since_ns = replay.state.unrecorded ? replay.state.unrecorded->since_ns
-                                                          : data.summary.lost_since_ns.front();
+  const std::vector<std::int64_t> lost_before_ns = data.lost_before_ns();
+  if (replay.state.unrecorded || !lost_before_ns.empty()) {
+    const std::int64_t since_ns =
+        replay.state.unrecorded ? replay.state.unrecorded->since_ns : lost_before_ns.front();
     return Fail("check", Status(Code::kPartial,
                                 fmt::format("{}: what happened after {} was not recorded: the rest "
                                             "was used",

@@ -199,9 +199,13 @@ std::uint8_t ModeOf(const Probe& probe, int mode) {
     opened = probe->producer.Open(*plan, kind_byte, rank, clock, parent_uuid, socket_path);
   }
   if (opened != OpenResult::kOk) {
-    Log("recording is off: ", opened == OpenResult::kNoMemory
-                                  ? "no shared memory for the arena (memory limit?)"
-                                  : "the supervisor of telltale run cannot be reached");
+    const char* why = "the supervisor of telltale run cannot be reached";
+    if (opened == OpenResult::kNoMemory) {
+      why = "no shared memory for the arena (memory limit?)";
+    } else if (probe->producer.refusal()[0] != 0) {
+      why = probe->producer.refusal();
+    }
+    Log("recording is off: ", why);
     probe->producer.Close();
     ::munmap(map, sizeof(Probe));
     return 0;

@@ -38,7 +38,8 @@ Result<RunData> Load(const std::filesystem::path& run, std::int64_t until_ns,
   };
   const bool defaults = !options.rules || options.rules->defaults;
   TELLTALE_ASSIGN_OR_RETURN(data.replay, rules::ReplayRun(run, options));
-  if (data.replay.state.unrecorded) {
+  const store::RunState& state = data.replay.state;
+  if (state.unrecorded || !state.unrecorded_before.empty()) {
     // Nobody is left to write it into the ledger.
     analysis::LedgerTotal& lost = data.summary.ledger["run.agents_lost"];
     lost = {std::max<std::uint64_t>(1, lost.value), "agents", true};
@@ -76,6 +77,12 @@ bool RunData::end_unknown() const {
   const auto recorded = summary.attempts.find(attempts.back().number);
   return attempts.back().end_ns <= 0 && replay.seen_end_ns == 0 &&
          (recorded == summary.attempts.end() || recorded->second.end_ns == 0);
+}
+
+std::vector<std::int64_t> RunData::lost_before_ns() const {
+  std::vector<std::int64_t> out = summary.lost_since_ns;
+  for (const store::Unrecorded& lost : replay.state.unrecorded_before) out.push_back(lost.since_ns);
+  return out;
 }
 
 namespace {

@@ -37,6 +37,9 @@ struct RunData {
   double elapsed_seconds() const;
   /// It took that long at least: nobody who recorded it has seen its end.
   bool end_unknown() const;
+  /// From when on attempts before the newest were not recorded: as later agents said, and as the
+  /// folders of others tell.
+  std::vector<std::int64_t> lost_before_ns() const;
   /// Time that the findings cost together: each second of a rank once, whatever it was lost to;
   /// never more than elapsed. With several ranks the mean over ranks, as ranks lose the same time
   /// together.

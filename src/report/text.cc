@@ -505,7 +505,7 @@ std::vector<std::string> Unknowns(const RunData& data) {
                       ? "A training process was seen, but it made no step that Telltale knows."
                       : "No training process registered: nothing is known of steps or loss.");
   }
-  for (const std::int64_t since_ns : s.lost_since_ns) {
+  for (const std::int64_t since_ns : data.lost_before_ns()) {
     out.push_back(
         fmt::format("What happened in an attempt before, after {}, was not recorded: its "
                     "agent ended without its last word, and nobody followed it.",

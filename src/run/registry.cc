@@ -190,8 +190,9 @@ bool Registry::ServeOne(const UniqueFd& socket, const Callbacks& callbacks) {
   if (size == -EAGAIN) return false;
   std::vector<UniqueFd> fds;
   for (int i = 0; i < count; ++i) fds.emplace_back(raw[i]);
-  if (size <= 0) return true;
 
+  // First, and also of one that has hung up without a word: a probe that finds us to be of another
+  // user says none.
   ucred peer{};
   socklen_t peer_size = sizeof peer;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) != 0) return true;
@@ -202,6 +203,7 @@ bool Registry::ServeOne(const UniqueFd& socket, const Callbacks& callbacks) {
            note);
     return true;
   }
+  if (size <= 0) return true;
   channel::Hello hello;
   if (!channel::CheckMessage(bytes, static_cast<std::size_t>(size), channel::MessageType::kHello,
                              &hello)) {

@@ -175,7 +175,7 @@ TEST_F(RegistryTest, AnotherUsersProcessIsRefused) {
   constexpr uid_t kNobody = 65534;
   enum : int { kRefused = 0, kCannotBecome = 10, kNoWay = 11, kConnected = 12 };
   // What a process of that user meets at the socket.
-  const auto spawn = [&] {
+  const auto spawn = [&](bool silent = false) {
     const pid_t pid = ::fork();
     if (pid != 0) return pid;
     if (::setgroups(0, nullptr) != 0 || ::setresgid(kNobody, kNobody, kNobody) != 0 ||
@@ -184,6 +184,7 @@ TEST_F(RegistryTest, AnotherUsersProcessIsRefused) {
     }
     const UniqueFd socket = Connect(registry_->socket_path());
     if (!socket) ::_exit(errno == EACCES ? kNoWay : kConnected);
+    if (silent) ::_exit(kConnected);
     const channel::Hello hello = HelloOf(1);
     const UniqueFd arena = Arena(kSeals);
     const int fd = arena.get();
@@ -219,6 +220,13 @@ TEST_F(RegistryTest, AnotherUsersProcessIsRefused) {
   EXPECT_TRUE(registry_->producers().empty());
   ASSERT_EQ(notes_.size(), 1U);
   EXPECT_NE(notes_[0].find("of user 65534 refused"), std::string::npos) << notes_[0];
+
+  // A probe that finds us to be of another user says no word.
+  EXPECT_EQ(wait(spawn(true)), kConnected);
+  Serve();
+  EXPECT_EQ(registry_->refused(), 2U);
+  ASSERT_EQ(notes_.size(), 2U);
+  EXPECT_NE(notes_[1].find("of user 65534 refused"), std::string::npos) << notes_[1];
 }
 
 TEST_F(RegistryTest, AnArenaThatCouldChangeUnderUsIsRefused) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/process.h"
@@ -13,6 +14,8 @@
 #include "base/string_pool.h"
 #include "store/folder.h"
 #include "store/journal_reader.h"
+#include "store/reader.h"
+#include "store/scan_writers.h"
 
 namespace telltale::store {
 namespace {
@@ -20,6 +23,8 @@ namespace {
 constexpr std::uint64_t kEndReadBytes = 1 << 20;
 constexpr std::uint64_t kHeadBytes = 4096;
 constexpr std::uint64_t kMostLock = 64;
+/// Attempts before of which a loss is told.
+constexpr std::size_t kMostBefore = 16;
 
 /// Whether the agent that holds the folder is at work on this machine. REQUIRES: its pid means the
 /// same process to us.
@@ -34,68 +39,118 @@ bool AgentLives(const std::filesystem::path& folder) {
          ProcessCommandLine(pid).find(" agent --run ") != std::string::npos;
 }
 
+/// The newest attempt of which the writer has a row. A row says it itself: clocks of two machines
+/// differ, and the wall clock may be set between two attempts.
+std::uint32_t NewestAttempt(const std::filesystem::path& run, const std::string& writer) {
+  std::uint32_t newest = 0;
+  const auto visit = [&](const std::string&, const format::Rows& rows) {
+    for (const auto& row : rows.events) newest = std::max(newest, row.attempt);
+    for (const auto& row : rows.ledger) newest = std::max(newest, row.attempt);
+    return true;
+  };
+  Salvage salvage;
+  const std::uint32_t tables = MaskOf(format::TableId::kEvents) | MaskOf(format::TableId::kLedger);
+  // Of what cannot be read the rest is used.
+  static_cast<void>(ScanWriters(run, {writer}, true, tables, visit, &salvage));
+  return newest;
+}
+
 }  // namespace
 
 std::optional<WriterEnd> EndOfWriter(const std::filesystem::path& folder) {
   const Result<FolderListing> listing = ListFolder(folder);
-  if (!listing.ok() || listing->journals.empty()) return std::nullopt;
-  // Each journal begins with the watermark of the one before: the newest that can be read has it
-  // all.
+  if (!listing.ok()) return std::nullopt;
+  WriterEnd out;
+  // One that came and went before it could write anything has left its lock alone.
+  if (listing->journals.empty()) {
+    return listing->segments.empty() ? std::optional(out) : std::nullopt;
+  }
+  // Each journal begins with what those before it came to: the newest in which there is more than
+  // that tells how the writer ended.
   for (auto number = listing->journals.rbegin(); number != listing->journals.rend(); ++number) {
     const auto file = JournalFile::Open(folder / JournalFileName(*number));
     if (!file.ok()) continue;
-    WriterEnd out;
-    bool any = false;
+    std::int64_t begun_ns = 0;
+    bool more = false;
     while (true) {
       StringPool pool;
       JournalChunk chunk;
       if (!(*file)->Read(true, kEndReadBytes, &pool, &chunk).ok() || chunk.records == 0) break;
-      any = true;
-      if (chunk.header) out.watermark_ns = std::max(out.watermark_ns, chunk.header->watermark_ns);
-      out.watermark_ns = std::max(out.watermark_ns, chunk.batch.watermark_ns);
+      if (chunk.header) begun_ns = chunk.header->watermark_ns;
+      out.watermark_ns = std::max({out.watermark_ns, begun_ns, chunk.batch.watermark_ns});
+      more = more || chunk.batch.watermark_ns > begun_ns;
+      format::ForEachTable(chunk.batch.rows,
+                           [&](const auto& rows) { more = more || !rows.empty(); });
       if (chunk.end) {
         out.watermark_ns = std::max(out.watermark_ns, chunk.end->watermark_ns);
-        out.ended = true;
+        out.ended = more = true;
       }
     }
-    if (any) return out;
+    if (more) return out;
   }
-  return WriterEnd{};
+  return out;
 }
 
-std::optional<Unrecorded> RecordingEnd::Find(const std::filesystem::path& run, const RunInfo& info,
-                                             bool running) {
+const RecordingEnd::Known& RecordingEnd::Look(const std::filesystem::path& run,
+                                              const std::string& writer, bool which_attempt) {
+  const std::filesystem::path folder = run / writer;
+  Known now;
+  now.read = true;
+  if (const Result<FolderListing> listing = ListFolder(folder); listing.ok()) {
+    if (!listing->journals.empty()) now.journal = listing->journals.back();
+    now.segments = listing->segments.size();
+  }
+  struct stat file {};
+  if (now.journal != 0 &&
+      run_files::StatOf(run_files::OfFolder(folder / JournalFileName(now.journal)), &file)) {
+    now.bytes = static_cast<std::uint64_t>(file.st_size);
+  }
+  Known& known = known_[writer];
+  if (known.read && known.journal == now.journal && known.bytes == now.bytes &&
+      known.segments == now.segments) {
+    return known;
+  }
+  now.end = EndOfWriter(folder);
+  if (which_attempt) now.attempt = NewestAttempt(run, writer);
+  known = now;
+  return known;
+}
+
+RecordingLoss RecordingEnd::Find(const std::filesystem::path& run, const RunInfo& info,
+                                 bool running) {
   const bool here = CanAskProcesses(info);
   if (running && (!here || ProcessAlive(info.supervisor_pid, info.supervisor_start_ticks))) {
-    return std::nullopt;
+    return {};
   }
+  const bool several = info.attempts.size() > 1;
   const std::int64_t begin_ns = info.attempts.empty() ? 0 : info.attempts.back().start_ns;
-  std::optional<Unrecorded> out;
-  bool any = false;
+  RecordingLoss out;
+  bool recorded = false;  ///< Somebody has written something of the newest attempt.
+  bool silent = false;    ///< Somebody came and wrote nothing.
   for (const std::string& name : ListWriters(run)) {
     if (!name.starts_with(kAgentPrefix)) continue;
-    any = true;
-    const std::filesystem::path folder = run / name;
-    if (here && AgentLives(folder)) continue;
-    Known& known = known_[name];
-    const Result<FolderListing> listing = ListFolder(folder);
-    const std::uint64_t journal =
-        listing.ok() && !listing->journals.empty() ? listing->journals.back() : 0;
-    struct stat file {};
-    const bool seen =
-        journal != 0 &&
-        run_files::StatOf(run_files::OfFolder(folder / JournalFileName(journal)), &file);
-    const std::uint64_t bytes = seen ? static_cast<std::uint64_t>(file.st_size) : 0;
-    if (known.journal != journal || known.bytes != bytes || bytes == 0) {
-      known = {journal, bytes, EndOfWriter(folder)};
+    if (here && AgentLives(run / name)) {
+      recorded = true;
+      continue;
     }
+    const Known& known = Look(run, name, several);
+    if (known.end && known.end->watermark_ns == 0) {
+      silent = true;
+      continue;
+    }
+    const bool newest = !several || known.attempt >= info.attempts.back().number;
+    recorded = recorded || newest;
     if (!known.end || known.end->ended) continue;
-    // One that wrote nothing has recorded nothing of this attempt.
-    const std::int64_t since_ns = known.end->watermark_ns == 0 ? begin_ns : known.end->watermark_ns;
-    if (!out || since_ns < out->since_ns) out = Unrecorded{name, since_ns};
+    const Unrecorded lost{name, known.end->watermark_ns};
+    if (!newest) {
+      if (out.before.size() < kMostBefore) out.before.push_back(lost);
+    } else if (!out.newest || lost.since_ns < out.newest->since_ns) {
+      out.newest = lost;
+    }
   }
-  // No agent came so far as to have a folder.
-  if (!any && !info.finished && !info.attempts.empty()) out = Unrecorded{{}, begin_ns};
+  // A run that was imported has no agent and no supervisor.
+  const bool expected = !info.attempts.empty() && (info.supervisor_pid != 0 || !info.finished);
+  if (!recorded && (expected || silent)) out.newest = Unrecorded{{}, begin_ns};
   return out;
 }
 

@@ -5,12 +5,14 @@
 //
 // Thread safety: none.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "store/run_info.h"
 
@@ -24,23 +26,35 @@ struct WriterEnd {
   bool ended = false;             ///< By an end record.
   std::int64_t watermark_ns = 0;  ///< Of what it wrote last, on the run clock; 0: it wrote nothing.
 };
-/// None where there is no journal: all is in segments.
+/// None where it cannot be told: there is no journal, all is in segments.
 std::optional<WriterEnd> EndOfWriter(const std::filesystem::path& folder);
+
+/// What the agents have not recorded.
+struct RecordingLoss {
+  /// Of the newest attempt.
+  std::optional<Unrecorded> newest;
+  /// Of attempts before, where no agent of a later attempt has come to the same folder to say it.
+  std::vector<Unrecorded> before;
+};
 
 class RecordingEnd {
  public:
-  /// Since when nothing is known of the run; none where its agents have said their last word, or
-  /// may still say it. `running`: as its state is. What has not changed since the last call is not
-  /// read again.
-  std::optional<Unrecorded> Find(const std::filesystem::path& run, const RunInfo& info,
-                                 bool running);
+  /// Nothing where the run's agents have said their last word, or may still say it. `running`: as
+  /// its state is. What has not changed since the last call is not read again.
+  RecordingLoss Find(const std::filesystem::path& run, const RunInfo& info, bool running);
 
  private:
   struct Known {
+    bool read = false;
     std::uint64_t journal = 0;
     std::uint64_t bytes = 0;
+    std::size_t segments = 0;
     std::optional<WriterEnd> end;
+    std::uint32_t attempt = 0;  ///< The newest that it has recorded anything of; 0: of none.
   };
+  const Known& Look(const std::filesystem::path& run, const std::string& writer,
+                    bool which_attempt);
+
   std::map<std::string, Known> known_;
 };
 

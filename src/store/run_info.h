@@ -78,6 +78,8 @@ struct RunState {
   std::optional<int> signal;
   /// What follows on it is not known (store/recording_end.h); RunReader::state tells it.
   std::optional<Unrecorded> unrecorded{};
+  /// The same of attempts before, where no later agent has said it (event recording.lost).
+  std::vector<Unrecorded> unrecorded_before{};
 };
 /// True where the pids of the run mean the same processes to us.
 bool CanAskProcesses(const RunInfo& info);

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <type_traits>
+#include <utility>
 
 #include "base/json.h"
 #include "store/cursor.h"
@@ -35,7 +36,9 @@ class RunReaderImpl final : public RunReader {
     if (Result<RunInfo> info = ReadRunInfo(run_); info.ok()) info_ = std::move(info).value();
     RunState state = DeriveRunState(info_, run_);
     if (state.state == "lost") AskTheAgent(&state);
-    state.unrecorded = end_.Find(run_, info_, state.state == "running");
+    RecordingLoss loss = end_.Find(run_, info_, state.state == "running");
+    state.unrecorded = std::move(loss.newest);
+    state.unrecorded_before = std::move(loss.before);
     return state;
   }
 

@@ -108,6 +108,7 @@ Result<std::unique_ptr<Watcher>> Watcher::Open(const std::filesystem::path& run,
     watcher->cursor_->Readmit(a);
   }
   watcher->last_new_ns_ = options.clock->MonotonicNs();
+  watcher->SeeWhetherLate();
   return watcher;
 }
 
@@ -183,33 +184,41 @@ void Watcher::WatchWriters() {
                      JsonText(data)});
 }
 
+/// How old the run's last word is tells one clock alone, the file system's: it may be another
+/// machine's. By it our own lock has just been written.
+void Watcher::SeeWhetherLate() {
+  came_late_ = reader_->state().state != "running";
+  if (!came_late_) return;
+  const std::int64_t now_ns =
+      run_files::ChangedNs({run_, std::filesystem::path("watch") / store::kLockName});
+  const std::int64_t last_ns = ChangedLastNs(run_);
+  quiet_ = now_ns >= 0 && last_ns >= 0 && now_ns - last_ns >= options_.abandon_ns;
+}
+
 bool Watcher::Over() {
   // After the training's end the supervisor waits for the agent's last records, replaces an agent
   // that hangs, and says when it waits no longer: what comes until then belongs to the end.
   const store::RunState state = reader_->state();
   if (state.state == "running") {
     over_since_ns_ = 0;
-    if (state.unrecorded) NoteLoss(false);
+    came_late_ = quiet_ = false;
+    if (state.unrecorded) NoteLoss(*state.unrecorded, false);
     return false;
   }
-  if (cursor_->AtEnd()) return true;
-  // Else a writer died for good without its end record, or goes on without its supervisor. Where
-  // nothing was written for so long before we came there is nothing to wait for.
-  if (Clock::System().RealtimeNs() - ChangedLastNs(run_) >= options_.abandon_ns) return true;
   const std::int64_t now = options_.clock->MonotonicNs();
   if (over_since_ns_ == 0) over_since_ns_ = now;
+  // Else a writer died for good without its end record, or goes on without its supervisor. Where
+  // nothing was written for so long before we came there is nothing to wait for.
+  if (cursor_->AtEnd() || quiet_) return true;
   const std::int64_t since =
       reader_->info().finished ? last_new_ns_ : std::max(last_new_ns_, over_since_ns_);
   return now - since >= options_.abandon_ns;
 }
 
-/// Which findings only the end of the run, or of their process, has closed: their rows do not tell.
-void Watcher::NoteLoss(bool over) {
+void Watcher::NoteLoss(const store::Unrecorded& lost, bool over) {
   if (std::exchange(over ? loss_ended_ : lost_, true)) return;
   lost_ = true;
-  const auto lost = reader_->state().unrecorded;
-  if (!lost) return;
-  nlohmann::ordered_json data = {{"writer", lost->writer}, {"since_ns", lost->since_ns}};
+  nlohmann::ordered_json data = {{"writer", lost.writer}, {"since_ns", lost.since_ns}};
   if (over) data["ended_ns"] = over_since_ns_ + writer_->monotonic_to_run_ns();
   events_.push_back(
       {"recording.lost", "run",
@@ -219,6 +228,7 @@ void Watcher::NoteLoss(bool over) {
   last_ledger_ns_ = 0;  // It says so too.
 }
 
+/// Which findings only the end of the run, or of their process, has closed: their rows do not tell.
 void Watcher::NoteEnd() {
   nlohmann::ordered_json incidents = nlohmann::ordered_json::array();
   for (const rules::Finding& finding : rules_.engine.findings()) {
@@ -382,7 +392,10 @@ Result<bool> Watcher::Poll() {
       records_ += read;
     } while (cursor_->CloseStragglers());
     rules_.engine.End();
-    if (over_since_ns_ != 0) NoteLoss(true);
+    const store::RunState state = reader_->state();
+    if (!came_late_ && state.state != "running" && state.unrecorded) {
+      NoteLoss(*state.unrecorded, true);
+    }
     NoteEnd();
   }
   std::vector<rules::Finding> fresh;

@@ -74,11 +74,12 @@ class Watcher {
   /// Reads until nothing is new; returns how many records came.
   Result<std::size_t> Drain();
   void WatchWriters();
+  void SeeWhetherLate();
   bool Over();
   void NoteEnd();
   /// Says that nobody records any more; once while the run goes on, and again when it is over, with
   /// when that was seen.
-  void NoteLoss(bool over);
+  void NoteLoss(const store::Unrecorded& lost, bool over);
   /// Numbers a revision as the journal does.
   void Number(rules::Finding* finding);
   void NoteStatuses();
@@ -115,6 +116,8 @@ class Watcher {
   std::int64_t last_new_ns_ = 0;
   std::int64_t last_ledger_ns_ = 0;
   std::int64_t last_look_ns_ = 0;
+  bool came_late_ = false;          ///< The run was over before us: its end we have not seen...
+  bool quiet_ = false;              ///< ...and nothing had been written for abandon_ns.
   bool lost_ = false;               ///< Nobody records any more; that is said...
   bool loss_ended_ = false;         ///< ...with when the run was over.
   bool last_ledger_ = false;        ///< The ledger at the end is written.

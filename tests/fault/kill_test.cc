@@ -208,6 +208,14 @@ class KillTest : public ::testing::Test {
     }
     ReadRun(run_, &recorded_);
     NoteHowSoonBack();
+    // Whoever was killed, an agent has said its last word.
+    for (const format::LedgerRow& row : recorded_.rows.ledger) {
+      EXPECT_FALSE(row.name == "run.agents_lost" && row.value > 0) << "nothing was lost";
+    }
+    EXPECT_EQ(CountEvents(recorded_, "recording.lost"), 0U);
+    const auto reader = store::RunReader::Open(run_);
+    ASSERT_TRUE(reader.ok());
+    EXPECT_FALSE((*reader)->state().unrecorded);
     const auto report = store::Verify(run_);
     ASSERT_TRUE(report.ok()) << report.status().message();
     for (const store::Problem& problem : report->problems) {

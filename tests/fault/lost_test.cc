@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -84,6 +86,22 @@ std::int64_t FirstMissing(const Recorded& recorded, const Oracle& oracle, std::i
   return first;
 }
 
+/// Whether a watcher is at work: one that comes only when the run is over does not see its end.
+bool HasWatched(const fs::path& run) {
+  auto reader = store::RunReader::Open(run);
+  if (!reader.ok()) return false;
+  bool has = false;
+  store::Salvage salvage;
+  const auto visit = [&](const std::string&, const format::Rows& rows) {
+    for (const format::LedgerRow& row : rows.ledger) {
+      has = has || row.name == "watch.records_read";
+    }
+    return !has;
+  };
+  const std::uint32_t ledger = store::MaskOf(format::TableId::kLedger);
+  return (*reader)->Scan(ledger, visit, &salvage).ok() && has;
+}
+
 /// Who dies besides supervisor and agent.
 enum Others : unsigned { kWatcher = 1, kTraining = 2 };
 
@@ -115,6 +133,7 @@ void Play(int number, const Scratch& scratch, Round* round) {
   // It ends before anybody sees how, where it is ended too.
   const pid_t watcher = FindHelper("watch", run);
   std::this_thread::sleep_for(pause);  // The case itself.
+  const bool watched = HasWatched(run);
   ::kill(supervisor_first ? started.pid : agent, SIGKILL);
   ::kill(supervisor_first ? agent : started.pid, SIGKILL);
   if ((round->others & kWatcher) != 0 && watcher > 0) ::kill(watcher, SIGKILL);
@@ -169,7 +188,7 @@ void Play(int number, const Scratch& scratch, Round* round) {
   EXPECT_EQ(listed.code, 7) << listed.text;
   EXPECT_NE(listed.text.find("end not recorded"), std::string::npos) << listed.text;
   const double elapsed = document["elapsed_seconds"].get<double>();
-  if ((round->others & kWatcher) == 0 && watcher > 0 && state.unrecorded->since_ns > 0 &&
+  if ((round->others & kWatcher) == 0 && watched && state.unrecorded->since_ns > 0 &&
       !state.unrecorded->writer.empty()) {
     // The watcher has seen the end: the run took no less than the training did.
     const auto info = (*reader)->info();
@@ -231,6 +250,88 @@ TEST(Lost, AFurtherAttemptSaysItOfTheOneBefore) {
   const Said check = Ask("check", run);
   EXPECT_EQ(check.code, 7) << check.text;
   EXPECT_NE(check.text.find("an attempt before"), std::string::npos) << check.text;
+}
+
+/// As above, on another machine: nobody comes to the folder of the first one's agent again. The
+/// attempt was recorded to its end, the one before was not.
+TEST(Lost, AFurtherAttemptOnAnotherMachineIsNotAccused) {
+  constexpr int kNoOtherName = 97;
+  const auto become_another = [] {
+    if (::unshare(CLONE_NEWUTS) != 0 || ::sethostname("another", 7) != 0) ::_exit(kNoOtherName);
+  };
+  const pid_t child = ::fork();
+  if (child == 0) {
+    become_another();
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) == kNoOtherName) {
+    GTEST_SKIP() << "the name of the machine cannot be changed here: not tested";
+  }
+  const Scratch scratch("lost-elsewhere");
+  Round round;
+  Play(0, scratch, &round);
+  if (::testing::Test::HasFailure()) return;
+  const fs::path run = scratch / "run0";
+  Oracle* const oracle = Oracle::Map((scratch / "oracle").c_str());
+  ASSERT_NE(oracle, nullptr);
+  Started again = StartRun(run, {"--no-serve"}, {TrainerPath(), scratch / "oracle", "50", "1000"},
+                           scratch / "err", become_another);
+  EXPECT_EQ(again.Wait(), 0) << again.Err();
+  Recorded recorded;
+  ReadRun(run, &recorded);
+  EXPECT_EQ(recorded.state, "finished");
+  EXPECT_EQ(CheckStepsOnce(recorded, 50, 2), "");
+  const store::RunState state = store::RunReader::Open(run).value()->state();
+  EXPECT_FALSE(state.unrecorded) << "the newest attempt was recorded to its end";
+  const Said listed = Ask("ls", run);
+  EXPECT_EQ(listed.text.find("end not recorded"), std::string::npos) << listed.text;
+  const Said check = Ask("check", run);
+  EXPECT_EQ(check.code, 7) << check.text;
+  EXPECT_NE(check.text.find("an attempt before"), std::string::npos) << check.text;
+}
+
+/// The agent can write nothing, each time that it comes, and is given up: the run's end is said,
+/// and that nothing was recorded.
+TEST(Lost, AnAttemptOfWhichNoAgentCouldWriteSaysSo) {
+  const Scratch scratch("lost-silent");
+  const fs::path run = scratch / "run";
+  Oracle* const oracle = Oracle::Map((scratch / "oracle").c_str());
+  ASSERT_NE(oracle, nullptr);
+  const std::vector<std::string> command = {TrainerPath(), scratch / "oracle", "50", "1000"};
+  ASSERT_EQ(StartRun(run, {"--no-serve"}, command, scratch / "err").Wait(), 0);
+  EXPECT_EQ(Ask("check", run).code, 0);
+  // Another holds the folder.
+  const fs::path folder = run / ("agent-" + store::ReadRunInfo(run).value().host);
+  const int held = ::open((folder / "lock").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(held, 0) << folder;
+  ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
+  Started again = StartRun(run, {"--no-serve"}, command, scratch / "err");
+  EXPECT_EQ(again.Wait(), 0) << again.Err();
+  ::close(held);
+  const store::RunState state = store::RunReader::Open(run).value()->state();
+  EXPECT_EQ(state.state, "finished");
+  ASSERT_TRUE(state.unrecorded) << "nothing of it was recorded";
+  EXPECT_EQ(state.unrecorded->writer, "");
+  EXPECT_TRUE(state.unrecorded_before.empty());
+  const Said check = Ask("check", run);
+  EXPECT_EQ(check.code, 7) << check.text;
+  EXPECT_NE(check.text.find("Nothing was recorded of the newest attempt"), std::string::npos)
+      << check.text;
+}
+
+/// Nothing of it could be recorded, and an agent was there to the end.
+TEST(Lost, AnAttemptWhoseCommandCannotBeStartedIsNoLoss) {
+  const Scratch scratch("lost-command");
+  const fs::path run = scratch / "run";
+  ASSERT_EQ(StartRun(run, {"--no-serve"}, {"true"}, scratch / "err").Wait(), 0);
+  EXPECT_FALSE(store::RunReader::Open(run).value()->state().unrecorded);
+  EXPECT_EQ(StartRun(run, {"--no-serve"}, {"/nonexistent"}, scratch / "err").Wait(), 127);
+  const store::RunState state = store::RunReader::Open(run).value()->state();
+  EXPECT_EQ(state.state, "failed");
+  EXPECT_FALSE(state.unrecorded) << state.unrecorded->since_ns;
+  EXPECT_TRUE(state.unrecorded_before.empty());
 }
 
 /// The folder of the socket is among the temporary files: nobody of the run is left to remove it.

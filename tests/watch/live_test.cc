@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -523,6 +525,176 @@ TEST_F(LiveTest, ARunWhoseAgentDiedForGoodIsClosed) {
   const auto watcher = WatchToTheEnd();
   ASSERT_TRUE(watcher);
   for (const rules::Finding& f : watcher->engine().findings()) EXPECT_FALSE(f.open);
+}
+
+/// What the watchers have said of a loss.
+struct LossSaid {
+  std::uint64_t counted = 0;
+  std::vector<std::string> events;  ///< Their data.
+};
+LossSaid ReadLoss(const fs::path& run) {
+  LossSaid out;
+  auto reader = store::RunReader::Open(run);
+  EXPECT_TRUE(reader.ok());
+  StringPool pool;
+  format::Rows rows;
+  store::Salvage salvage;
+  EXPECT_TRUE((*reader)
+                  ->ReadAll(store::MaskOf(format::TableId::kLedger) |
+                                store::MaskOf(format::TableId::kEvents),
+                            &pool, &rows, &salvage)
+                  .ok());
+  for (const auto& row : rows.ledger) {
+    if (row.name == "run.agents_lost") out.counted = std::max(out.counted, row.value);
+  }
+  for (const auto& row : rows.events) {
+    if (row.kind == "recording.lost") out.events.emplace_back(row.data);
+  }
+  return out;
+}
+
+/// The run says its end a moment before the agent's last word is read: nothing was lost.
+TEST_F(LiveTest, AnEndThatIsSaidBeforeTheAgentsIsNoLoss) {
+  testing::SampleRun sample;
+  sample.steps = 200;
+  ASSERT_TRUE(store::WriteRunInfo(run_, testing::MakeInfo(sample, false)).ok());
+  const auto writer = OpenWriter("agent-a");
+  const auto watcher = OpenWatcher();
+  ASSERT_TRUE(writer && watcher);
+  for (format::Batch& batch : Batches(sample)) {
+    ASSERT_TRUE(writer->Append(std::move(batch)).ok());
+  }
+  ASSERT_TRUE(watcher->Poll().ok());
+  ASSERT_TRUE(store::WriteRunInfo(run_, testing::MakeInfo(sample, true)).ok());
+  const auto over = watcher->Poll();
+  ASSERT_TRUE(over.ok() && !*over) << "the agent has not ended";
+  ASSERT_TRUE(writer->Close(true).ok());
+  const auto ended = PollToTheEnd(watcher.get());
+  ASSERT_TRUE(ended.ok() && *ended);
+  const LossSaid said = ReadLoss(run_);
+  EXPECT_EQ(said.counted, 0U);
+  EXPECT_TRUE(said.events.empty()) << said.events.front();
+}
+
+/// Where the supervisor was killed nobody says the run's end; the file system's clock may be an
+/// hour behind ours, so that what was written just now looks old.
+TEST_F(LiveTest, LastRecordsAreWaitedForWhateverTheFileSystemsClockSays) {
+  testing::SampleRun sample;
+  sample.steps = 400;
+  sample.nan_at = 390;
+  store::RunInfo info = testing::MakeInfo(sample, false);
+  ASSERT_TRUE(store::WriteRunInfo(run_, info).ok());
+  const auto writer = OpenWriter("agent-a");
+  const auto watcher = OpenWatcher();
+  ASSERT_TRUE(writer && watcher);
+  const auto look_old = [&] {
+    for (const auto& entry : fs::recursive_directory_iterator(run_)) {
+      if (!entry.is_regular_file()) continue;
+      fs::last_write_time(entry, fs::file_time_type::clock::now() - std::chrono::hours(1));
+    }
+  };
+  std::vector<format::Batch> batches = Batches(sample);
+  const std::size_t half = batches.size() / 2;
+  for (std::size_t i = 0; i < half; ++i) {
+    ASSERT_TRUE(writer->Append(std::move(batches[i])).ok());
+  }
+  ASSERT_TRUE(watcher->Poll().ok());
+  info.supervisor_start_ticks += 1;  // Another process than this: it has ended.
+  ASSERT_TRUE(store::WriteRunInfo(run_, info).ok());
+  for (int i = 0; i < 3; ++i) {
+    look_old();
+    clock_.Advance(watching_.abandon_ns / 4);
+    const auto over = watcher->Poll();
+    ASSERT_TRUE(over.ok()) << over.status().message();
+    ASSERT_FALSE(*over) << "it has waited for " << i + 1 << " quarters alone";
+  }
+  for (std::size_t i = half; i < batches.size(); ++i) {
+    ASSERT_TRUE(writer->Append(std::move(batches[i])).ok());
+  }
+  ASSERT_TRUE(writer->Close(true).ok());
+  const auto over = PollToTheEnd(watcher.get());
+  ASSERT_TRUE(over.ok() && *over);
+  EXPECT_EQ(ReadJournal(run_).newest, Replayed(run_));
+  EXPECT_EQ(ReadLoss(run_).counted, 0U);
+}
+
+/// A person has a run judged that died long ago: nothing is waited for, and when it ended nobody
+/// knows.
+TEST_F(LiveTest, WhoComesLongAfterTheEndWaitsForNothingAndKnowsNotWhenItWas) {
+  testing::SampleRun sample;
+  sample.steps = 200;
+  store::RunInfo info = testing::MakeInfo(sample, false);
+  info.supervisor_start_ticks += 1;
+  ASSERT_TRUE(store::WriteRunInfo(run_, info).ok());
+  {
+    const auto writer = OpenWriter("agent-a");
+    ASSERT_TRUE(writer);
+    for (format::Batch& batch : Batches(sample)) {
+      ASSERT_TRUE(writer->Append(std::move(batch)).ok());
+    }
+  }  // No end record.
+  for (const auto& entry : fs::recursive_directory_iterator(run_)) {
+    if (!entry.is_regular_file()) continue;
+    fs::last_write_time(entry, fs::file_time_type::clock::now() - std::chrono::hours(1));
+  }
+  const auto watcher = OpenWatcher();
+  ASSERT_TRUE(watcher);
+  bool over = false;
+  for (int i = 0; i < 100 && !over; ++i) {
+    const auto polled = watcher->Poll();  // The clock stands still.
+    ASSERT_TRUE(polled.ok()) << polled.status().message();
+    over = *polled;
+  }
+  EXPECT_TRUE(over);
+  for (const std::string& data : ReadLoss(run_).events) {
+    EXPECT_EQ(data.find("ended_ns"), std::string::npos) << data;
+  }
+}
+
+/// The same of one that died a moment before somebody came: its end is waited for in vain.
+TEST_F(LiveTest, WhoComesAfterTheEndSaysNotWhenItWas) {
+  testing::SampleRun sample;
+  sample.steps = 200;
+  store::RunInfo info = testing::MakeInfo(sample, false);
+  info.supervisor_start_ticks += 1;
+  ASSERT_TRUE(store::WriteRunInfo(run_, info).ok());
+  {
+    const auto writer = OpenWriter("agent-a");
+    ASSERT_TRUE(writer);
+    for (format::Batch& batch : Batches(sample)) {
+      ASSERT_TRUE(writer->Append(std::move(batch)).ok());
+    }
+  }
+  ASSERT_TRUE(WatchToTheEnd());
+  for (const std::string& data : ReadLoss(run_).events) {
+    EXPECT_EQ(data.find("ended_ns"), std::string::npos) << data;
+  }
+}
+
+/// Who saw it go on knows.
+TEST_F(LiveTest, WhoSeesTheEndOfARunThatNobodyRecordsSaysWhenItWas) {
+  testing::SampleRun sample;
+  sample.steps = 200;
+  store::RunInfo info = testing::MakeInfo(sample, false);
+  ASSERT_TRUE(store::WriteRunInfo(run_, info).ok());
+  {
+    const auto writer = OpenWriter("agent-a");
+    ASSERT_TRUE(writer);
+    for (format::Batch& batch : Batches(sample)) {
+      ASSERT_TRUE(writer->Append(std::move(batch)).ok());
+    }
+  }
+  const auto watcher = OpenWatcher();
+  ASSERT_TRUE(watcher);
+  ASSERT_TRUE(watcher->Poll().ok());
+  info.supervisor_start_ticks += 1;
+  ASSERT_TRUE(store::WriteRunInfo(run_, info).ok());
+  const auto over = PollToTheEnd(watcher.get());
+  ASSERT_TRUE(over.ok() && *over);
+  const LossSaid said = ReadLoss(run_);
+  EXPECT_EQ(said.counted, 1U);
+  ASSERT_EQ(said.events.size(), 1U);
+  EXPECT_NE(said.events[0].find("ended_ns"), std::string::npos) << said.events[0];
 }
 
 /// The training has ended, and the agent takes longer for its last records (a slow disk, a busy
