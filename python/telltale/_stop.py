@@ -50,12 +50,14 @@ class Requests:
 
     Args:
         run: the run directory.
-        since_ns: Unix time; older ones are of attempts before.
+        since_ns: Unix time; older ones are of attempts before, where they name no attempt.
+        attempt: number of this attempt; 0: not known.
     """
 
-    def __init__(self, run: Path, since_ns: int) -> None:
+    def __init__(self, run: Path, since_ns: int, attempt: int = 0) -> None:
         self._run = run
         self._since_ns = since_ns
+        self._attempt = attempt
         self._seen: set[str] = set()
 
     def look(self) -> Stop | None:
@@ -95,11 +97,20 @@ class Requests:
                 if not stat.S_ISREG(about.st_mode) or about.st_uid not in trusted:
                     return None
                 request = json.loads(file.read(_MOST_BYTES))
-            if request["kind"] != "stop" or request["version"] > 1 or request["time_ns"] < self._since_ns:
+            if request["kind"] != "stop" or request["version"] > 1 or self._is_earlier(request):
                 return None
             return Stop(request)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None  # Not ours to judge: the agent says what is wrong with it.
+
+    def _is_earlier(self, request: dict[str, Any]) -> bool:
+        """Whether it was asked of an attempt before; by the clock only where it does not say of which: the
+        clock may have been set since.
+        """
+        attempt = request.get("attempt")
+        if type(attempt) is int and 0 < attempt < 1 << 32 and self._attempt:
+            return attempt < self._attempt
+        return bool(request["time_ns"] < self._since_ns)
 
 
 @contextlib.contextmanager
@@ -132,15 +143,16 @@ class _State:
 _state = _State()
 
 
-def _since_ns(run: Path) -> int:
-    """When this attempt began; now where that cannot be read."""
+def _attempt(run: Path) -> tuple[int, int]:
+    """When this attempt began, and its number; now and 0 where that cannot be read."""
     import time
 
     try:
         info = json.loads((run / "run.json").read_text(encoding="utf-8"))
-        return int(info["attempts"][-1]["start_ns"])
+        newest = info["attempts"][-1]
+        return int(newest["start_ns"]), int(newest["number"])
     except (OSError, ValueError, KeyError, IndexError, TypeError):
-        return time.time_ns()
+        return time.time_ns(), 0
 
 
 def _watch(requests: Requests, ended: threading.Event) -> None:
@@ -162,7 +174,7 @@ def _listen() -> None:
     folder = Path(run)
     _state.thread = threading.Thread(
         target=_watch,
-        args=(Requests(folder, _since_ns(folder)), threading.Event()),
+        args=(Requests(folder, *_attempt(folder)), threading.Event()),
         name="telltale-stop",
         daemon=True,
     )

@@ -912,6 +912,7 @@ Status Agent::Prepare() {
   capture.run = options_.run;
   capture.plan = options_.plan;
   capture.overhead_budget = options_.overhead_budget;
+  capture.attempt = options_.attempt;
   capture.attempt_start_ns = options_.attempt_start_ns;
   const char* config = std::getenv("SMPROFILER_CONFIG_PATH");
   capture.profiler_config = config != nullptr ? config : "/opt/ml/input/config/profilerconfig.json";

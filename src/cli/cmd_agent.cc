@@ -12,6 +12,7 @@
 #include "base/heap.h"
 #include "cli/command.h"
 #include "plan/capture_plan.h"
+#include "store/requests.h"
 #include "store/run_info.h"
 
 namespace telltale::cli {
@@ -59,6 +60,7 @@ Status Run(const Args& args) {
     if (!info->plan.empty()) {
       TELLTALE_ASSIGN_OR_RETURN(options.plan, plan::FromJson(info->plan));
     }
+    options.attempt = store::NewestAttempt(*info);
     if (!info->attempts.empty()) options.attempt_start_ns = info->attempts.back().start_ns;
   }
   return agent::RunAgent(std::move(options));

@@ -351,8 +351,10 @@ int Stop(const Args& args) {
                                        {"checkpoint_seconds", args.checkpoint_s},
                                        {"grace_seconds", args.grace_s},
                                        {"kill", args.kill}});
-  // It is of the attempt that runs, also where this machine's clock is behind.
+  // It is of the attempt that runs, also where this machine's clock is behind, or was set back; who
+  // reads no number of an attempt goes by the time.
   const store::RunInfo& info = events->reader().info();
+  request.attempt = store::NewestAttempt(info);
   request.time_ns = Clock::System().RealtimeNs();
   if (!info.attempts.empty()) {
     request.time_ns = std::max(request.time_ns, info.attempts.back().start_ns);

@@ -15,9 +15,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace telltale::store {
+
+struct RunInfo;
 
 inline constexpr int kRequestMajor = 1;
 inline constexpr std::string_view kRequestFolder = "requests";
@@ -32,9 +35,14 @@ struct Request {
   RequestId id{};
   std::string who;           ///< Folder: host and pid, or what asked.
   std::int64_t time_ns = 0;  ///< Unix time by the asker's clock.
-  std::string kind;          ///< "plan".
-  std::string body;          ///< A JSON object.
+  /// Of the run, that it is asked of; 0: it does not say, so its time has to tell.
+  std::uint32_t attempt = 0;
+  std::string kind;  ///< "plan".
+  std::string body;  ///< A JSON object.
 };
+
+/// The attempt of a run that a request is asked of now, the newest; 0: there is none.
+std::uint32_t NewestAttempt(const RunInfo& info);
 
 /// `who` as a folder's name: what else it holds becomes '_'.
 std::string RequestFolderName(std::string_view who);
@@ -56,7 +64,8 @@ std::filesystem::path RequestFile(const std::filesystem::path& run, std::string_
 /// user of this process; of others it is said once whose it is.
 class RequestReader {
  public:
-  explicit RequestReader(std::filesystem::path run) : run_(std::move(run)) {}
+  explicit RequestReader(std::filesystem::path run, const Clock* clock = &Clock::System())
+      : run_(std::move(run)), clock_(clock) {}
 
   struct Damaged {
     RequestId id{};
@@ -73,6 +82,10 @@ class RequestReader {
  private:
   /// st_mtim and st_ino of a folder.
   using Stamp = std::array<std::int64_t, 3>;
+  struct Seen {
+    Stamp stamp{};
+    std::int64_t since_ns = 0;  ///< Monotonic: it has been the same since.
+  };
 
   bool Changed(const std::string& folder, std::int64_t now_ns);
   void Look(const std::string& who, Found* found);
@@ -80,10 +93,10 @@ class RequestReader {
   std::string WhyForeign(std::uint32_t uid) const;
 
   std::filesystem::path run_;
-  /// By folder, beneath the run's; of a look that was not too fresh to trust.
-  std::map<std::string, Stamp> stamps_;
-  std::set<std::string> seen_;  ///< who/file.
-  std::size_t foreign_ = 0;     ///< Requests of others that were told of.
+  const Clock* clock_;
+  std::map<std::string, Seen> stamps_;  ///< By folder, beneath the run's.
+  std::set<std::string> seen_;          ///< who/file.
+  std::size_t foreign_ = 0;             ///< Requests of others that were told of.
 };
 
 }  // namespace telltale::store

@@ -67,6 +67,29 @@ def test_others_are_left_alone(tmp_path: Path) -> None:
     assert _stop.Requests(tmp_path, since_ns=5).look() is None
 
 
+def test_whose_attempt_it_is_no_clock_decides(tmp_path: Path) -> None:
+    requests = _stop.Requests(tmp_path, since_ns=1000, attempt=2)
+    # The clock was set back since the attempt began; and it was ahead in the one before.
+    write(tmp_path, "a.json", {**request(why="now"), "time_ns": 4, "attempt": 2})
+    write(tmp_path, "b.json", {**request(why="before"), "time_ns": 2000, "attempt": 1})
+    found = requests.look()
+    assert found is not None and found.why == "now"
+    assert requests.look() is None
+    # What names no attempt, or no number, goes by the clock.
+    write(tmp_path, "c.json", {**request(why="old"), "time_ns": 999, "attempt": "2"})
+    assert requests.look() is None
+    write(tmp_path, "d.json", {**request(why="new"), "time_ns": 1000, "attempt": True})
+    assert requests.look() is not None
+
+
+def test_the_attempt_is_read_from_the_run(tmp_path: Path) -> None:
+    attempts = [{"number": 1, "start_ns": 5}, {"number": 2, "start_ns": 3}]
+    (tmp_path / "run.json").write_text(json.dumps({"attempts": attempts}))
+    assert _stop._attempt(tmp_path) == (3, 2)
+    (tmp_path / "run.json").write_text("{}")
+    assert _stop._attempt(tmp_path)[1] == 0
+
+
 def test_no_link_is_followed_and_no_pipe_is_waited_for(tmp_path: Path) -> None:
     write(tmp_path / "outside", "a.json", request())
     folder = tmp_path / "run/requests/watch"
