@@ -919,6 +919,7 @@ Status Agent::Prepare() {
   capture.stop = [this](const store::Request& request, std::int64_t now_ns, Outbox* outbox) {
     return stopper_.Take(request, now_ns, outbox);
   };
+  capture.stop_begun = [this](const store::RequestId& id) { return stopper_.HasBegun(id); };
   capture.stop_answered = [this](const store::Request& request) { stopper_.Recall(request); };
   capture.look_back = [this](const store::Request& request, std::int64_t now_ns, Outbox* outbox) {
     return look_back_.Ask(request, now_ns, outbox);

@@ -344,9 +344,14 @@ void Capture::LookAtProfilerConfig(std::int64_t now_ns, Outbox* outbox) {
 
 void Capture::Poll(std::int64_t now_ns, Outbox* outbox) {
   LookAtProfilerConfig(now_ns, outbox);
-  const store::RequestReader::Found found = requests_.Poll();
+  store::RequestReader::Found found = requests_.Poll();
   for (const auto& damaged : found.damaged) {
     if (!answered_(damaged.id)) Refuse(damaged.id, damaged.who, damaged.why, now_ns, outbox);
+  }
+  // A stop that is under way comes before one that may take its place, whenever they were asked.
+  if (options_.stop_begun) {
+    std::stable_partition(found.requests.begin(), found.requests.end(),
+                          [&](const auto& request) { return options_.stop_begun(request.id); });
   }
   for (const store::Request& request : found.requests) Take(request, now_ns, outbox);
   first_look_ = false;

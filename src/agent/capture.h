@@ -36,6 +36,8 @@ struct CaptureOptions {
   std::int64_t attempt_start_ns = 0;  ///< Unix time; tells it of requests that name no attempt.
   /// Takes a request of kind "stop" and answers it in time; not ok: it is refused. May be null.
   std::function<Status(const store::Request&, std::int64_t now_ns, Outbox*)> stop;
+  /// Whether an agent before has begun with it: such a one is taken before all others. May be null.
+  std::function<bool(const store::RequestId&)> stop_begun;
   /// Is told of one of this attempt that an agent before has answered. May be null.
   std::function<void(const store::Request&)> stop_answered;
   /// The same of kind "lookback".

@@ -57,6 +57,7 @@ class CaptureTest : public ::testing::Test {
       stops_.push_back(request.id);
       return Status();
     };
+    options.stop_begun = [this](const store::RequestId& id) { return begun_.contains(id); };
     options.profiler_config = config_;
     auto capture = Capture::Create(
         options, [this](const store::RequestId& id) { return answered_.contains(id); });
@@ -143,6 +144,7 @@ class CaptureTest : public ::testing::Test {
   plan::CapturePlan plan_ = plan::DefaultPlan();
   std::filesystem::path config_;  ///< Of SageMaker.
   std::set<store::RequestId> answered_;
+  std::set<store::RequestId> begun_;     ///< By an agent before.
   std::vector<store::RequestId> stops_;  ///< Taken, in this order.
   Outbox outbox_;
 };
@@ -358,6 +360,16 @@ TEST_F(CaptureTest, AWindowThatWasAskedWithAClockSetBackIsOfThisAttempt) {
   const auto said = Take();
   ASSERT_FALSE(said.empty());
   EXPECT_EQ(said[0].data["plan"]["windows"]["w"]["asked_ns"], 1000);
+}
+
+TEST_F(CaptureTest, AStopThatIsUnderWayIsTakenBeforeAllOthers) {
+  const auto older = Ask("{}", "stop", 1000);
+  const auto under_way = Ask("{}", "stop", 3000);
+  const auto newer = Ask("{}", "stop", 2000);
+  begun_ = {under_way};
+  auto capture = Open();
+  Tick(capture.get(), 1 * kMs);
+  EXPECT_EQ(stops_, (std::vector{under_way, older, newer}));
 }
 
 TEST_F(CaptureTest, TheTrainingAsksThroughTheJournal) {
