@@ -48,12 +48,14 @@ class Requests:
 
     Args:
         run: the run directory.
-        since_ns: Unix time; older ones are of attempts before.
+        since_ns: Unix time; older ones are of attempts before, where they name no attempt.
+        attempt: number of this attempt; 0: not known.
     """
 
-    def __init__(self, run: Path, since_ns: int) -> None:
+    def __init__(self, run: Path, since_ns: int, attempt: int = 0) -> None:
         self._run = run
         self._since_ns = since_ns
+        self._attempt = attempt
         self._seen: set[str] = set()
 
     def look(self) -> Stop | None:
@@ -91,11 +93,20 @@ class Requests:
                 if os.fstat(file.fileno()).st_uid not in trusted:
                     return None
                 request = json.loads(file.read(_MOST_BYTES))
-            if request["kind"] != "stop" or request["version"] > 1 or request["time_ns"] < self._since_ns:
+            if request["kind"] != "stop" or request["version"] > 1 or self._is_earlier(request):
                 return None
             return Stop(request)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None  # Not ours to judge: the agent says what is wrong with it.
+
+    def _is_earlier(self, request: dict[str, Any]) -> bool:
+        """Whether it was asked of an attempt before; by the clock only where it does not say of which: the
+        clock may have been set since.
+        """
+        attempt = request.get("attempt")
+        if type(attempt) is int and 0 < attempt < 1 << 32 and self._attempt:
+            return attempt < self._attempt
+        return bool(request["time_ns"] < self._since_ns)
 
 
 class _State:
@@ -108,7 +119,10 @@ class _State:
         self.trials: list[Trial] = []
         self.searches = False  # A trial has begun in this process.
         self.stop: Stop | None = None
-        self.answered = True
+        # All that were asked for and are not answered yet: a stricter one takes the place of the one before,
+        # any other is refused. Which it is only the agent knows, so one answer is of all of them.
+        self.asked: list[Stop] = []
+        self.answering: list[Stop] = []  # Callbacks are at work for these.
         self.thread: threading.Thread | None = None
         self.pid = 0
         self.undo: list[Callable[[], None]] = []
@@ -117,15 +131,16 @@ class _State:
 _state = _State()
 
 
-def _since_ns(run: Path) -> int:
-    """When this attempt began; now where that cannot be read."""
+def _attempt(run: Path) -> tuple[int, int]:
+    """When this attempt began, and its number; now and 0 where that cannot be read."""
     import time
 
     try:
         with Folder.at(run) as folder:
-            return int(run_json(folder)["attempts"][-1]["start_ns"])
+            newest = run_json(folder)["attempts"][-1]
+            return int(newest["start_ns"]), int(newest["number"])
     except (OSError, ValueError, KeyError, IndexError, TypeError):
-        return time.time_ns()
+        return time.time_ns(), 0
 
 
 def _watch(requests: Requests, ended: threading.Event) -> None:
@@ -147,7 +162,7 @@ def _listen() -> None:
     folder = Path(run)
     _state.thread = threading.Thread(
         target=_watch,
-        args=(Requests(folder, _since_ns(folder)), threading.Event()),
+        args=(Requests(folder, *_attempt(folder)), threading.Event()),
         name="telltale-stop",
         daemon=True,
     )
@@ -155,7 +170,9 @@ def _listen() -> None:
 
 
 def arrived(stop: Stop) -> None:
-    """Somebody asks for a stop: the next end of a step answers it."""
+    """Somebody asks for a stop: the next end of a step answers it. Where a checkpoint is being written for one
+    that came before, that checkpoint is of this one too: no step has been made since.
+    """
     with _state.lock:
         between = _state.searches and not (_state.trials or _state.callbacks)
         if between:
@@ -163,13 +180,14 @@ def arrived(stop: Stop) -> None:
         # One without a checkpoint concerns trials alone: their processes are not to be ended.
         elif not (_state.trials or (stop.checkpoint and _state.callbacks)):
             return
-        elif not _state.answered:
-            return  # The one before is not answered yet: the agent refuses this one too.
+        elif _state.answering:
+            _state.answering.append(stop)
         else:
-            # First: what answers it also takes the hooks away.
-            _hook_boundaries()
-            _state.stop = stop
-            _state.answered = False
+            if not _state.asked:
+                # First: what answers it also takes the hooks away.
+                _hook_boundaries()
+                _state.stop = stop
+            _state.asked.append(stop)
     if between:
         _say("stop.kept", stop, "no trial goes on, and the process is to begin more")
 
@@ -226,7 +244,7 @@ def _say(kind: str, stop: Stop | None, message: str, **more: Any) -> None:
 
 
 def requested() -> Stop | None:
-    """The stop that was asked for, else None."""
+    """The stop that was asked for, else None; of several the first that is not answered."""
     return _state.stop
 
 
@@ -240,32 +258,43 @@ def check(saved: bool = False) -> None:
     Raises:
         TrialStopped: in a trial, which is thereby given up.
     """
-    if _state.answered or _state.pid not in (0, os.getpid()):
+    if not _state.asked or _state.pid not in (0, os.getpid()):
         return  # Nothing is asked, or a child that was forked meanwhile: it saves nothing for its parent.
     me = threading.get_ident()
     with _state.lock:
         stop = _state.stop
-        if _state.answered or stop is None:
+        if not _state.asked or stop is None:
             return
         trial = next((each for each in reversed(_state.trials) if each.thread == me), None)
         mine = [callback for callback, thread in _state.callbacks if thread == me]
         if trial is None and (not mine or (me in _state.savers and not saved)):
             return
-        _state.answered = True
-    _unhook()
+        answered, _state.asked = _state.asked, []
+        if trial is None:
+            _state.answering = answered
+        _unhook()
     if trial is not None:
         trial.stop = stop
+        trial.stops += answered
         raise TrialStopped(stop.why or "the trial was stopped")
-    failed = False
-    for callback in mine:
-        try:
-            callback(stop)
-        except Exception as error:
-            failed = True
-            note(f"stop: a callback failed: {type(error).__name__}: {error}")
-            _say("stop.failed", stop, f"{type(error).__name__}: {error}"[:500])
-    if not failed:
-        _say("stop.saved", stop, "what was registered with on_stop is done")
+    failures: list[str] = []
+    try:
+        for callback in mine:
+            try:
+                callback(stop)
+            except Exception as error:
+                failures.append(f"{type(error).__name__}: {error}"[:500])
+                note(f"stop: a callback failed: {failures[-1]}")
+    finally:
+        with _state.lock:
+            # With those that came meanwhile.
+            answered, _state.answering = _state.answering, []
+    # Not before all callbacks are through: the agent waits for nothing more then.
+    for each in answered:
+        for failure in failures:
+            _say("stop.failed", each, failure)
+        if not failures:
+            _say("stop.saved", each, "what was registered with on_stop is done")
 
 
 def on_stop(callback: Callable[[Stop], Any], saver: bool = False) -> None:
@@ -297,6 +326,7 @@ class Trial:
     def __init__(self) -> None:
         self.thread = threading.get_ident()
         self.stop: Stop | None = None
+        self.stops: list[Stop] = []  # All that this answers.
 
     @property
     def stopped(self) -> bool:
@@ -308,7 +338,7 @@ class Trial:
         if probe is not None:
             with _state.lock:
                 # One that nobody has answered yet is of a trial on another thread.
-                if _state.answered:
+                if not _state.asked:
                     _state.stop = None
                 _state.trials.append(self)
                 _state.searches = True
@@ -322,19 +352,20 @@ class Trial:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        late: Stop | None = None
+        late: list[Stop] = []
         with _state.lock:
             if self in _state.trials:
                 _state.trials.remove(self)
-            if not (_state.answered or _state.trials or _state.callbacks):
-                late = _state.stop
-                _state.answered = True
-        if late is not None:
-            _unhook()
-            _say("stop.kept", late, "the trial had ended before")
+            if not (_state.trials or _state.callbacks):
+                late, _state.asked = _state.asked, []
+            if late:
+                _unhook()
+        for each in late:
+            _say("stop.kept", each, "the trial had ended before")
         if self.stop is None:
             return False
         # Also where somebody has caught TrialStopped, or raised something else since: the agent must not end
         # the whole search for a trial that is over.
-        _say("stop.kept", self.stop, "the trial is given up, its process goes on")
+        for each in self.stops:
+            _say("stop.kept", each, "the trial is given up, its process goes on")
         return isinstance(error, TrialStopped)

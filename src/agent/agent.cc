@@ -212,7 +212,7 @@ class Agent {
   std::vector<format::MetricRow> metrics_;
   std::uint64_t samples_ = 0;
 
-  std::uint32_t attempt_ = options_.attempt;
+  std::uint32_t attempt_ = std::max(options_.attempt, 1U);  ///< Its number, once it is known.
   bool attempt_known_ = false;
   std::int64_t attempt_known_ns_ = 0;
   bool attempt_ended_ = false;  ///< The end is in the outbox or the journal.
@@ -912,12 +912,14 @@ Status Agent::Prepare() {
   capture.run = options_.run;
   capture.plan = options_.plan;
   capture.overhead_budget = options_.overhead_budget;
+  capture.attempt = options_.attempt;
   capture.attempt_start_ns = options_.attempt_start_ns;
   const char* config = std::getenv("SMPROFILER_CONFIG_PATH");
   capture.profiler_config = config != nullptr ? config : "/opt/ml/input/config/profilerconfig.json";
   capture.stop = [this](const store::Request& request, std::int64_t now_ns, Outbox* outbox) {
     return stopper_.Take(request, now_ns, outbox);
   };
+  capture.stop_begun = [this](const store::RequestId& id) { return stopper_.HasBegun(id); };
   capture.stop_answered = [this](const store::Request& request) { stopper_.Recall(request); };
   capture.look_back = [this](const store::Request& request, std::int64_t now_ns, Outbox* outbox) {
     return look_back_.Ask(request, now_ns, outbox);

@@ -25,8 +25,8 @@ struct AgentOptions {
   std::int64_t interval_ms = 500;  ///< Between samples of the machine.
   std::string system_root;  ///< Below it lie the proc/ and sys/ that are sampled; empty: the root.
   plan::CapturePlan plan = plan::DefaultPlan();
-  std::uint32_t attempt = 1;  ///< That begins: the supervisor says it once the training runs.
-  std::int64_t attempt_start_ns = 0;  ///< Unix time; requests of before are not of this attempt.
+  std::uint32_t attempt = 0;  ///< Requests of earlier ones are not for this agent; 0: not known.
+  std::int64_t attempt_start_ns = 0;  ///< Unix time; tells it of requests that name no attempt.
   double overhead_budget = 0.01;      ///< Part of step time that the probe may cost.
   std::uint64_t look_back_bytes = kLookBackBytes;  ///< Of memory for spans of detail; 0: none.
   /// Not 0: a predecessor died; what was not sampled since this CLOCK_MONOTONIC time is a gap.

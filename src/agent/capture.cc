@@ -184,7 +184,7 @@ Status Capture::EditWindows(const store::Request& request, std::string* windows)
     for (auto& [name, window] : asked.items()) {
       const std::string& as = name.empty() ? own : name;
       named[as] = window;
-      if (window.is_object() && window.contains("next")) named[as]["asked_ns"] = request.time_ns;
+      if (window.is_object() && window.contains("next")) named[as]["asked_ns"] = AskedNs(request);
       *windows += (windows->empty() ? "" : ", ") + as;
     }
     const ordered_json plan = {{"collections", ordered_json::object()}, {"windows", named}};
@@ -247,15 +247,26 @@ void Capture::Done(const Open& open, const SeenStep* step, std::int64_t now_ns,
   outbox->Add(std::move(event));
 }
 
+bool Capture::Earlier(const store::Request& request) const {
+  // The clock that its time is by may have been set since the attempt began.
+  if (request.attempt != 0 && options_.attempt != 0) return request.attempt < options_.attempt;
+  return request.time_ns < options_.attempt_start_ns;
+}
+
+std::int64_t Capture::AskedNs(const store::Request& request) const {
+  const bool of_this = request.attempt != 0 && request.attempt == options_.attempt;
+  return of_this ? std::max(request.time_ns, options_.attempt_start_ns) : request.time_ns;
+}
+
 void Capture::Take(const store::Request& request, std::int64_t now_ns, Outbox* outbox) {
-  const bool earlier = request.time_ns < options_.attempt_start_ns;
+  const bool earlier = Earlier(request);
   if (answered_(request.id)) {
     // A predecessor has said so; what it took over holds on.
     if (earlier) return;
     if (request.kind == "stop" && options_.stop_answered) options_.stop_answered(request);
     std::string ignored;
     [[maybe_unused]] const Status refused_then_and_now =
-        request.kind == "plan"      ? Edit(request.body, request.time_ns)
+        request.kind == "plan"      ? Edit(request.body, AskedNs(request))
         : request.kind == "profile" ? EditWindows(request, &ignored)
                                     : Status();
     return;
@@ -284,7 +295,7 @@ void Capture::Take(const store::Request& request, std::int64_t now_ns, Outbox* o
            outbox);
   } else {
     std::string windows;
-    const Status status = request.kind == "plan" ? Edit(request.body, request.time_ns)
+    const Status status = request.kind == "plan" ? Edit(request.body, AskedNs(request))
                                                  : EditWindows(request, &windows);
     if (!status.ok()) {
       Refuse(request.id, request.who, status.message(), now_ns, outbox);
@@ -333,9 +344,14 @@ void Capture::LookAtProfilerConfig(std::int64_t now_ns, Outbox* outbox) {
 
 void Capture::Poll(std::int64_t now_ns, Outbox* outbox) {
   LookAtProfilerConfig(now_ns, outbox);
-  const store::RequestReader::Found found = requests_.Poll();
+  store::RequestReader::Found found = requests_.Poll();
   for (const auto& damaged : found.damaged) {
     if (!answered_(damaged.id)) Refuse(damaged.id, damaged.who, damaged.why, now_ns, outbox);
+  }
+  // A stop that is under way comes before one that may take its place, whenever they were asked.
+  if (options_.stop_begun) {
+    std::stable_partition(found.requests.begin(), found.requests.end(),
+                          [&](const auto& request) { return options_.stop_begun(request.id); });
   }
   for (const store::Request& request : found.requests) Take(request, now_ns, outbox);
   first_look_ = false;
@@ -380,6 +396,7 @@ void Capture::Settle(bool taken, std::int64_t now_ns, Outbox* outbox) {
     // As a file it outlives this agent, and leaves its trace like every other.
     store::Request request;
     request.who = asked.who;
+    request.attempt = options_.attempt;
     request.kind = "plan";
     request.body = asked.body;
     const auto written = store::WriteRequest(options_.run, std::move(request));

@@ -31,9 +31,13 @@ struct CaptureOptions {
   plan::CapturePlan plan;                 ///< As the attempt was started.
   double overhead_budget = 0.01;          ///< Part of step time.
   std::filesystem::path profiler_config;  ///< SageMaker's; read again when it changes. May be none.
-  std::int64_t attempt_start_ns = 0;  ///< Unix time: what was asked before is of earlier attempts.
+  /// Requests of earlier attempts are refused, whatever the clocks say; 0: not known.
+  std::uint32_t attempt = 0;
+  std::int64_t attempt_start_ns = 0;  ///< Unix time; tells it of requests that name no attempt.
   /// Takes a request of kind "stop" and answers it in time; not ok: it is refused. May be null.
   std::function<Status(const store::Request&, std::int64_t now_ns, Outbox*)> stop;
+  /// Whether an agent before has begun with it: such a one is taken before all others. May be null.
+  std::function<bool(const store::RequestId&)> stop_begun;
   /// Is told of one of this attempt that an agent before has answered. May be null.
   std::function<void(const store::Request&)> stop_answered;
   /// The same of kind "lookback".
@@ -112,6 +116,10 @@ class Capture {
   void LookAtProfilerConfig(std::int64_t now_ns, Outbox* outbox);
   /// A request of kind "profile". `windows`: names of what it asks for.
   Status EditWindows(const store::Request& request, std::string* windows);
+  /// Whether it was asked of an attempt that is over.
+  bool Earlier(const store::Request& request) const;
+  /// When: of this attempt not before it began, however the asker's clock was set.
+  std::int64_t AskedNs(const store::Request& request) const;
   void Take(const store::Request& request, std::int64_t now_ns, Outbox* outbox);
   /// And what of it is thinned, where anything was.
   void SayPlan(const std::string& who, const std::string& id, std::int64_t now_ns, Outbox* outbox);

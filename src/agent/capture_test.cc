@@ -47,11 +47,17 @@ class CaptureTest : public ::testing::Test {
     std::filesystem::remove_all(run_, ignored);
   }
 
-  std::unique_ptr<Capture> Open(std::int64_t attempt_start_ns = 0) {
+  std::unique_ptr<Capture> Open(std::int64_t attempt_start_ns = 0, std::uint32_t attempt = 0) {
     CaptureOptions options;
     options.run = run_;
     options.plan = plan_;
     options.attempt_start_ns = attempt_start_ns;
+    options.attempt = attempt;
+    options.stop = [this](const store::Request& request, std::int64_t, Outbox*) {
+      stops_.push_back(request.id);
+      return Status();
+    };
+    options.stop_begun = [this](const store::RequestId& id) { return begun_.contains(id); };
     options.profiler_config = config_;
     auto capture = Capture::Create(
         options, [this](const store::RequestId& id) { return answered_.contains(id); });
@@ -60,12 +66,13 @@ class CaptureTest : public ::testing::Test {
   }
 
   store::RequestId Ask(const std::string& body, const std::string& kind = "plan",
-                       std::int64_t time_ns = 0) {
+                       std::int64_t time_ns = 0, std::uint32_t attempt = 0) {
     store::Request request;
     request.who = "n1:7";
     request.kind = kind;
     request.body = body;
     request.time_ns = time_ns;
+    request.attempt = attempt;
     const auto written = store::WriteRequest(run_, request);
     EXPECT_TRUE(written.ok()) << written.status().message();
     return written->id;
@@ -137,6 +144,8 @@ class CaptureTest : public ::testing::Test {
   plan::CapturePlan plan_ = plan::DefaultPlan();
   std::filesystem::path config_;  ///< Of SageMaker.
   std::set<store::RequestId> answered_;
+  std::set<store::RequestId> begun_;     ///< By an agent before.
+  std::vector<store::RequestId> stops_;  ///< Taken, in this order.
   Outbox outbox_;
 };
 
@@ -318,6 +327,49 @@ TEST_F(CaptureTest, WhatAnEarlierAttemptWasAskedIsRefused) {
   const auto said = Take();
   ASSERT_EQ(said.size(), 1U);
   EXPECT_EQ(said[0].kind, "request.refused");
+}
+
+TEST_F(CaptureTest, ARequestIsOfTheAttemptThatItNamesWhateverTheClocksSay) {
+  // The attempt began at 1000; since then the clock was set back. In the one before it was ahead.
+  const auto now = Ask("{}", "stop", 5, 2);
+  const auto before = Ask("{}", "stop", 5000, 1);
+  const auto plan = Ask(R"({"plan": {"level": "all"}})", "plan", 6, 2);
+  auto capture = Open(1000, 2);
+  Tick(capture.get(), 1 * kMs);
+  EXPECT_EQ(stops_, std::vector{now});
+  std::size_t refused = 0;
+  for (const Said& said : Take()) {
+    if (said.kind != "request.refused") continue;
+    ++refused;
+    EXPECT_EQ(said.data["id"], store::Hex(before));
+    EXPECT_NE(said.data["why"].get<std::string>().find("has ended"), std::string::npos);
+  }
+  EXPECT_EQ(refused, 1U);
+  EXPECT_NE(plan, before);
+  // Where the agent does not know its own attempt, time has to tell.
+  stops_.clear();
+  auto other = Open(1000);
+  Tick(other.get(), 1 * kMs);
+  EXPECT_TRUE(stops_.empty()) << "one is answered, the other too old";
+}
+
+TEST_F(CaptureTest, AWindowThatWasAskedWithAClockSetBackIsOfThisAttempt) {
+  Ask(R"({"windows": {"w": {"next": 5}}})", "profile", 5, 2);
+  auto capture = Open(1000, 2);
+  Tick(capture.get(), 1 * kMs);
+  const auto said = Take();
+  ASSERT_FALSE(said.empty());
+  EXPECT_EQ(said[0].data["plan"]["windows"]["w"]["asked_ns"], 1000);
+}
+
+TEST_F(CaptureTest, AStopThatIsUnderWayIsTakenBeforeAllOthers) {
+  const auto older = Ask("{}", "stop", 1000);
+  const auto under_way = Ask("{}", "stop", 3000);
+  const auto newer = Ask("{}", "stop", 2000);
+  begun_ = {under_way};
+  auto capture = Open();
+  Tick(capture.get(), 1 * kMs);
+  EXPECT_EQ(stops_, (std::vector{under_way, older, newer}));
 }
 
 TEST_F(CaptureTest, TheTrainingAsksThroughTheJournal) {

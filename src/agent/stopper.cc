@@ -43,6 +43,15 @@ constexpr std::size_t kMaxTextBytes = 1000;
 /// Whose names keep the times of a request.
 constexpr Stopper::Uuid kTermClock = {'S', 'I', 'G', 'T', 'E', 'R', 'M'};
 constexpr Stopper::Uuid kKillClock = {'S', 'I', 'G', 'K', 'I', 'L', 'L'};
+/// The same of what it has from the request whose place it took: when it took it, where that one
+/// had decided SIGTERM; until when it waits for checkpoints; 1: for none; when SIGKILL comes at the
+/// latest.
+constexpr Stopper::Uuid kFollowsClock = {'F', 'O', 'L', 'L', 'O', 'W', 'S'};
+constexpr Stopper::Uuid kWaitClock = {'W', 'A', 'I', 'T'};
+constexpr Stopper::Uuid kAtOnce = {'A', 'T', 'O', 'N', 'C', 'E'};
+constexpr Stopper::Uuid kKillByClock = {'K', 'I', 'L', 'L', 'B', 'Y'};
+constexpr std::array kClocks = {kTermClock, kKillClock, kFollowsClock,
+                                kWaitClock, kAtOnce,    kKillByClock};
 
 int SendSignal(int pidfd, int signal) {
   return ::syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) == 0 ? 0 : errno;
@@ -142,12 +151,22 @@ const char* Word(StopAnswer answer) {
   return "none";
 }
 
-ordered_json ReasonOf(const std::string& id, const std::string& who, const std::string& why,
-                      const std::string& rule, const std::string& incident) {
+ordered_json ReasonFrom(const std::string& id, const std::string& who, const std::string& why,
+                        const std::string& rule, const std::string& incident) {
   return {{"request", id}, {"who", who}, {"why", why}, {"rule", rule}, {"incident", incident}};
 }
 
 }  // namespace
+
+struct Stopper::Account {
+  ordered_json left = ordered_json::array();  ///< Pids.
+  ordered_json kept = ordered_json::array();
+  ordered_json processes = ordered_json::array();
+  std::string names;         ///< Of some that are left.
+  std::size_t going_on = 0;  ///< Left alone.
+  bool any_sent = false;
+  std::vector<format::RingPosition> released;  ///< What the journal need not keep any more.
+};
 
 Stopper::Uuid Stopper::NameOf(const store::RequestId& request, const Uuid& process) {
   std::array<std::uint8_t, 32> both{};
@@ -187,21 +206,24 @@ StopAnswer Stopper::AnswerTo(const store::RequestId& request, const Uuid& uuid) 
   return found != stop_->processes.end() ? std::max(newest, found->second.answer) : newest;
 }
 
+/// What it had said before the request was carried out by this agent.
+StopAnswer Stopper::Answered(const store::RequestId& request, const Uuid& uuid) const {
+  const std::uint64_t position = position_of_(NameOf(request, uuid), kStopAnswerRing);
+  auto answer =
+      static_cast<StopAnswer>(std::min(position, static_cast<std::uint64_t>(StopAnswer::kKept)));
+  for (const Answer& early : early_) {
+    if (early.request == request && early.uuid == uuid) answer = std::max(answer, early.answer);
+  }
+  return answer;
+}
+
 Stopper::Process& Stopper::Load(const Uuid& uuid) {
   const auto [at, fresh] = stop_->processes.try_emplace(uuid);
   Process& process = at->second;
   if (!fresh) return process;
   process.root = uuid == Uuid{};
-  const Uuid name = NameOf(stop_->id, uuid);
-  const std::uint64_t answer = position_of_(name, kStopAnswerRing);
-  process.answer =
-      static_cast<StopAnswer>(std::min(answer, static_cast<std::uint64_t>(StopAnswer::kKept)));
-  for (const Answer& early : early_) {
-    if (early.request == stop_->id && early.uuid == uuid) {
-      process.answer = std::max(process.answer, early.answer);
-    }
-  }
-  const std::uint64_t signals = position_of_(name, kStopSignalRing);
+  process.answer = Answered(stop_->id, uuid);
+  const std::uint64_t signals = position_of_(NameOf(stop_->id, uuid), kStopSignalRing);
   process.term = DeliveryOf(signals);
   process.kill = DeliveryOf(signals >> 4U);
   return process;
@@ -280,10 +302,31 @@ void Stopper::Drained() {
   if (stop_) stop_->drained = true;
 }
 
+bool Stopper::HasBegun(const store::RequestId& request) const {
+  return position_of_(request, kStopClockRing) != 0;
+}
+
 Status Stopper::Take(const store::Request& request, std::int64_t now_ns, Outbox* outbox) {
-  Status status = Begin(request, now_ns, outbox);
-  if (!status.ok()) Forget(request.id);
-  return status;
+  Result<Stop> stop = Read(request, now_ns);
+  if (!stop.ok()) {
+    Forget(request.id);
+    return stop.status();
+  }
+  if (!stop_) {
+    Begin(std::move(stop).value(), now_ns, outbox);
+    return {};
+  }
+  Times before = TimesOf(*stop_);
+  for (const Stop& each : stricter_) before = Stricter(before, each);
+  if (!IsStricter(before, *stop)) {
+    Forget(request.id);
+    return {Code::kRunning, fmt::format("the training is being stopped already, by request {}, and "
+                                        "this one ends it no sooner",
+                                        store::Hex(stop_->id))};
+  }
+  // Not at once: what is about to be sent by the one before is sent first.
+  stricter_.push_back(std::move(stop).value());
+  return {};
 }
 
 /// It is answered: what processes say to it means nothing any more.
@@ -292,17 +335,14 @@ void Stopper::Forget(const store::RequestId& request) {
   std::erase_if(early_, [&](const Answer& answer) { return answer.request == request; });
 }
 
-Status Stopper::Begin(const store::Request& request, std::int64_t now_ns, Outbox* outbox) {
-  if (stop_) {
-    return {Code::kRunning, fmt::format("the training is being stopped already, by request {}",
-                                        store::Hex(stop_->id))};
-  }
+Result<Stopper::Stop> Stopper::Read(const store::Request& request, std::int64_t now_ns) const {
   Stop stop;
   stop.id = request.id;
   stop.who = Cut(request.who);
+  std::int64_t checkpoint_ns = 0;
   try {
     const ordered_json body = ParseOrderedJson(request.body);
-    if (!body.is_object()) return {Code::kUsage, "the request holds no JSON object"};
+    if (!body.is_object()) return Status(Code::kUsage, "the request holds no JSON object");
     stop.why = Text(body, "why");
     stop.rule = Text(body, "rule");
     stop.incident = Text(body, "incident");
@@ -311,62 +351,179 @@ Status Stopper::Begin(const store::Request& request, std::int64_t now_ns, Outbox
       const auto found = body.find(key);
       if (found == body.end()) continue;
       if (!found->is_boolean()) {
-        return {Code::kUsage, fmt::format("{} is neither true nor false", key)};
+        return Status(Code::kUsage, fmt::format("{} is neither true nor false", key));
       }
       *value = found->get<bool>();
     }
     const auto checkpoint = Seconds(body, "checkpoint_seconds", 120);
     const auto grace = Seconds(body, "grace_seconds", 30);
     if (!checkpoint || !grace) {
-      return {Code::kUsage, "checkpoint_seconds and grace_seconds are numbers of 0 to 86400"};
+      return Status(Code::kUsage, "checkpoint_seconds and grace_seconds are numbers of 0 to 86400");
     }
-    stop.checkpoint_ns = *checkpoint;
+    checkpoint_ns = *checkpoint;
     stop.grace_ns = *grace;
   } catch (const std::exception& error) {
-    return {Code::kUsage, fmt::format("the request cannot be read: {}", JsonTrouble(error))};
+    return Status(Code::kUsage, fmt::format("the request cannot be read: {}", JsonTrouble(error)));
   }
   // An agent before us may have begun it: its times go on.
-  const auto clock = [&](const Uuid& name) {
-    const std::uint64_t then = position_of_(name, kStopClockRing);
-    return then == 0 ? 0 : std::min(now_ns, static_cast<std::int64_t>(then & (~0ULL >> 1U)));
+  const auto time = [&](const Uuid& name) {
+    return static_cast<std::int64_t>(position_of_(name, kStopClockRing) & (~0ULL >> 1U));
   };
-  stop.begun_ns = clock(stop.id);
-  stop.term_ns = clock(NameOf(stop.id, kTermClock));
-  stop.kill_ns = clock(NameOf(stop.id, kKillClock));
+  const auto past = [&](const Uuid& name) { return std::min(now_ns, time(name)); };
+  stop.begun_ns = past(stop.id);
+  stop.again = stop.begun_ns != 0;
+  if (!stop.again) stop.begun_ns = now_ns;
+  stop.wait_until_ns = stop.begun_ns + checkpoint_ns;
+  if (const std::int64_t wait = time(NameOf(stop.id, kWaitClock)); wait != 0) {
+    stop.wait_until_ns = std::min(stop.wait_until_ns, wait);
+  }
+  stop.checkpoint = stop.checkpoint && time(NameOf(stop.id, kAtOnce)) == 0;
+  if (const std::int64_t kill_by = time(NameOf(stop.id, kKillByClock)); kill_by != 0) {
+    stop.kill_by_ns = kill_by;
+  }
+  stop.term_ns = past(NameOf(stop.id, kTermClock));
+  stop.kill_ns = past(NameOf(stop.id, kKillClock));
+  stop.signals = stop.term_ns != 0 || stop.kill_ns != 0;
+  const std::int64_t follows = past(NameOf(stop.id, kFollowsClock));
+  stop.follows = follows != 0;
+  if (stop.term_ns == 0) stop.term_ns = follows;
   stop.term_sent = stop.term_ns != 0;
+  return stop;
+}
+
+/// `marks`: what else the journal is to have of it from here on.
+void Stopper::Begin(Stop stop, std::int64_t now_ns, Outbox* outbox,
+                    const store::RequestId& instead_of, std::vector<format::RingPosition> marks) {
   stop.taken_ns = now_ns;
-  const bool again = stop.begun_ns != 0;
-  if (!again) stop.begun_ns = now_ns;
   PendingEvent event;
   event.time_ns = now_ns;
   event.kind = "stop.begun";
   event.severity = "medium";
   event.subject = "run";
-  event.message = again ? fmt::format("another agent goes on with the stop of {}", stop.who)
-                        : fmt::format("{} stops the training", stop.who);
+  event.message = stop.again ? fmt::format("another agent goes on with the stop of {}", stop.who)
+                             : fmt::format("{} stops the training", stop.who);
   event.message += ": " + (stop.why.empty() ? std::string("it does not say why") : stop.why);
-  event.data = JsonText(ordered_json{{"id", store::Hex(stop.id)},
-                                     {"who", stop.who},
-                                     {"why", stop.why},
-                                     {"rule", stop.rule},
-                                     {"incident", stop.incident},
-                                     {"again", again}});
-  if (!again) {
-    event.marks = {{stop.id, kStopClockRing, static_cast<std::uint64_t>(stop.begun_ns)}};
+  ordered_json data = {{"id", store::Hex(stop.id)}, {"who", stop.who},
+                       {"why", stop.why},           {"rule", stop.rule},
+                       {"incident", stop.incident}, {"again", stop.again}};
+  if (instead_of != store::RequestId{}) {
+    data["instead_of"] = store::Hex(instead_of);
+    event.message += fmt::format("; it takes the place of request {}", store::Hex(instead_of));
   }
-  reason_ = JsonText(ReasonOf(store::Hex(stop.id), stop.who, stop.why, stop.rule, stop.incident));
-  stop_ = std::move(stop);
+  event.data = JsonText(data);
+  event.marks = std::move(marks);
+  if (!stop.again) {
+    event.marks.push_back({stop.id, kStopClockRing, static_cast<std::uint64_t>(stop.begun_ns)});
+  }
   outbox->Add(std::move(event));
-  return {};
+  stop_ = std::move(stop);
+}
+
+std::int64_t Stopper::KillBy(const Stop& stop) {
+  if (!stop.kill) return stop.kill_by_ns;
+  const std::int64_t term = stop.term_ns != 0 ? stop.term_ns : stop.wait_until_ns;
+  return std::min(term + stop.grace_ns, stop.kill_by_ns);
+}
+
+Stopper::Times Stopper::TimesOf(const Stop& stop) {
+  return {stop.term_ns != 0, stop.checkpoint, stop.wait_until_ns, KillBy(stop)};
+}
+
+Stopper::Times Stopper::Stricter(const Times& before, const Stop& next) {
+  Times out;
+  out.signalled = before.signalled;
+  out.checkpoint = before.checkpoint && next.checkpoint;
+  // SIGTERM that was sent is not taken back; from the request on they have the time that it gives.
+  out.wait_until_ns =
+      before.signalled ? next.begun_ns : std::min(before.wait_until_ns, next.wait_until_ns);
+  out.kill_by_ns = before.kill_by_ns;
+  if (next.kill) out.kill_by_ns = std::min(out.kill_by_ns, out.wait_until_ns + next.grace_ns);
+  return out;
+}
+
+bool Stopper::IsStricter(const Times& before, const Stop& next) {
+  if (!before.signalled && before.checkpoint && !next.checkpoint) return true;
+  if (!before.signalled && next.wait_until_ns < before.wait_until_ns) return true;
+  return Stricter(before, next).kill_by_ns < before.kill_by_ns;
+}
+
+/// The one before gets its answer, with what it has sent; what it has sent is not sent again.
+void Stopper::TakePlace(std::int64_t now_ns, Outbox* outbox) {
+  const Stop& before = *stop_;
+  Stop next = std::move(stricter_.front());
+  stricter_.pop_front();
+  next.wait_until_ns = Stricter(TimesOf(before), next).wait_until_ns;
+  next.kill_by_ns = KillBy(before);
+  std::vector<format::RingPosition> marks;
+  const auto keep = [&](const Uuid& clock, std::int64_t time_ns) {
+    marks.push_back({NameOf(next.id, clock), kStopClockRing, static_cast<std::uint64_t>(time_ns)});
+  };
+  keep(kWaitClock, next.wait_until_ns);
+  if (!before.checkpoint) {
+    next.checkpoint = false;
+    keep(kAtOnce, 1);
+  }
+  if (next.kill_by_ns != kNeverNs) keep(kKillByClock, next.kill_by_ns);
+  if (before.term_ns != 0) {
+    next.term_ns = now_ns;
+    next.term_sent = true;
+    next.follows = true;
+    keep(kFollowsClock, now_ns);
+  }
+  for (const auto& [uuid, process] : before.processes) {
+    Process& now = next.processes.emplace(uuid, process).first->second;
+    now.answer = Answered(next.id, uuid);
+    // It tries itself.
+    if (now.term == Delivery::kFailed) now.term = Delivery::kNone;
+    if (now.term != Delivery::kSent) continue;
+    marks.push_back(
+        {NameOf(next.id, uuid), kStopSignalRing, PositionOfSignals(now.term, now.kill)});
+  }
+
+  Account account = MakeAccount();
+  PendingEvent event;
+  event.time_ns = now_ns;
+  event.kind = "request.done";
+  event.subject = "run";
+  event.message = fmt::format("the stop of {} goes on as request {} of {}, which is stricter",
+                              before.who, store::Hex(next.id), next.who);
+  event.marks = std::move(account.released);
+  event.marks.push_back({before.id, kRequestMarkRing, 1});
+  if (before.signals && account.any_sent) {
+    reason_ = ReasonOf(before);
+    event.marks.push_back({before.id, kStopSignalRing, ++reason_mark_});
+  }
+  event.data = JsonText(ordered_json{{"id", store::Hex(before.id)},
+                                     {"who", before.who},
+                                     {"stopped", false},
+                                     {"goes_on_as", store::Hex(next.id)},
+                                     {"left", std::move(account.left)},
+                                     {"kept", std::move(account.kept)},
+                                     {"failures", before.failures},
+                                     {"processes", std::move(account.processes)}});
+  outbox->Add(std::move(event));
+  const store::RequestId id = before.id;
+  Forget(id);
+  Begin(std::move(next), now_ns, outbox, id, std::move(marks));
+}
+
+std::string Stopper::ReasonOf(const Stop& stop) {
+  return JsonText(ReasonFrom(store::Hex(stop.id), stop.who, stop.why, stop.rule, stop.incident));
+}
+
+std::string Stopper::reason() const {
+  return stop_ && (stop_->signals || !stop_->follows) ? ReasonOf(*stop_) : reason_;
 }
 
 void Stopper::Recall(const store::Request& request) {
   Forget(request.id);
-  if (stop_ || position_of_(request.id, kStopSignalRing) == 0) return;
+  const std::uint64_t mark = position_of_(request.id, kStopSignalRing);
+  if (mark == 0 || mark < reason_mark_) return;
   const ordered_json body = ParseOrderedJson(request.body);
   if (!body.is_object()) return;
-  reason_ = JsonText(ReasonOf(store::Hex(request.id), Cut(request.who), Text(body, "why"),
-                              Text(body, "rule"), Text(body, "incident")));
+  reason_mark_ = mark;
+  reason_ = JsonText(ReasonFrom(store::Hex(request.id), Cut(request.who), Text(body, "why"),
+                                Text(body, "rule"), Text(body, "incident")));
 }
 
 /// Takes over who there is, and who has gone since.
@@ -410,7 +567,7 @@ void Stopper::Refresh(const std::vector<Target>& targets) {
 
 /// Whether some process is still saving.
 bool Stopper::Waits(std::int64_t now_ns) {
-  if (now_ns - stop_->begun_ns >= stop_->checkpoint_ns) return false;
+  if (now_ns >= stop_->wait_until_ns) return false;
   return std::any_of(stop_->processes.begin(), stop_->processes.end(), [&](const auto& each) {
     const auto& [uuid, process] = each;
     if (process.ended || process.root || process.answer != StopAnswer::kNone) return false;
@@ -442,7 +599,10 @@ bool Stopper::Spared(const Process& process, bool only_trials) const {
 }
 
 bool Stopper::owes_kill() const {
-  if (!stop_ || !stop_->kill) return false;
+  const auto kills = [](const Stop& stop) { return KillBy(stop) != kNeverNs; };
+  if (!stop_ || !(kills(*stop_) || std::any_of(stricter_.begin(), stricter_.end(), kills))) {
+    return false;
+  }
   const bool only_trials = OnlyTrials();
   return std::any_of(stop_->processes.begin(), stop_->processes.end(),
                      [&](const auto& each) { return !Spared(each.second, only_trials); });
@@ -471,6 +631,7 @@ void Stopper::Decide(int signal, std::int64_t now_ns, Outbox* outbox) {
   }
   if (to_send_.empty()) return;
   ++round_;
+  stop_->signals = true;
   sending_ = signal;
   decided_ns_ = now_ns;
   if (count == 0) return;
@@ -559,35 +720,30 @@ void Stopper::Send(const std::vector<Target>& targets, std::int64_t now_ns, Outb
   outbox->Add(std::move(event));
 }
 
-void Stopper::Finish(std::int64_t now_ns, Outbox* outbox) {
+Stopper::Account Stopper::MakeAccount() const {
+  Account out;
   const bool only_trials = OnlyTrials();
-  PendingEvent event;
-  ordered_json left = ordered_json::array();
-  ordered_json kept = ordered_json::array();
-  ordered_json listed = ordered_json::array();
-  std::string names;
-  std::size_t going_on = 0;
-  bool any_sent = false;
   // Those that live on first: a list that is cut then lacks some that have ended.
   for (const bool ended : {false, true}) {
     for (const auto& [uuid, process] : stop_->processes) {
       if (process.ended != ended || process.pid == 0) continue;
-      any_sent = any_sent || process.term == Delivery::kSent || process.kill == Delivery::kSent;
-      event.marks.push_back({NameOf(stop_->id, uuid), format::kReleasedRing, 0});
+      out.any_sent =
+          out.any_sent || process.term == Delivery::kSent || process.kill == Delivery::kSent;
+      out.released.push_back({NameOf(stop_->id, uuid), format::kReleasedRing, 0});
       const bool spared = Spared(process, only_trials);
       const char* state = ended ? "ended" : spared ? "kept" : "left";
       if (!ended && spared) {
-        ++going_on;
-        if (!process.root) kept.push_back(process.pid);
+        ++out.going_on;
+        if (!process.root) out.kept.push_back(process.pid);
       } else if (!ended) {
-        left.push_back(process.pid);
-        if (left.size() <= kMaxNamed) {
-          names += names.empty() ? ": " : ", ";
-          names += process.root ? fmt::format("the command (pid {})", process.pid)
-                                : fmt::format("rank {} (pid {})", process.rank, process.pid);
+        out.left.push_back(process.pid);
+        if (out.left.size() <= kMaxNamed) {
+          out.names += out.names.empty() ? ": " : ", ";
+          out.names += process.root ? fmt::format("the command (pid {})", process.pid)
+                                    : fmt::format("rank {} (pid {})", process.rank, process.pid);
         }
       }
-      if (listed.size() >= kMostListed) continue;
+      if (out.processes.size() >= kMostListed) continue;
       ordered_json one = {{"pid", process.pid},
                           {"rank", process.rank},
                           {"root", process.root},
@@ -595,37 +751,54 @@ void Stopper::Finish(std::int64_t now_ns, Outbox* outbox) {
                           {"answer", Word(process.answer)},
                           {"sigterm", Word(process.term)},
                           {"sigkill", Word(process.kill)}};
-      listed.push_back(std::move(one));
+      out.processes.push_back(std::move(one));
     }
   }
-  if (left.size() > kMaxNamed) names += fmt::format(" and {} more", left.size() - kMaxNamed);
+  if (out.left.size() > kMaxNamed) {
+    out.names += fmt::format(" and {} more", out.left.size() - kMaxNamed);
+  }
+  for (const Uuid& clock : kClocks) {
+    out.released.push_back({NameOf(stop_->id, clock), format::kReleasedRing, 0});
+  }
+  return out;
+}
+
+void Stopper::Finish(std::int64_t now_ns, Outbox* outbox) {
+  Account account = MakeAccount();
+  const std::size_t left = account.left.size();
+  // Else what ended it, where anything did, was the one whose place it took.
+  bool by_this = stop_->signals || !stop_->follows;
+  PendingEvent event;
   event.time_ns = now_ns;
   event.kind = "request.done";
   event.subject = "run";
-  if (!left.empty()) {
+  if (left > 0) {
     event.severity = "medium";
     event.message = fmt::format("the training is not stopped: {} of its processes here {} on{}",
-                                left.size(), left.size() == 1 ? "lives" : "live", names);
+                                left, left == 1 ? "lives" : "live", account.names);
     // What was not signalled does not end for this request.
-    if (!any_sent) reason_.clear();
-  } else if (going_on > 0) {
-    event.message = fmt::format("the trial is given up; {} {} on", going_on,
-                                going_on == 1 ? "process goes" : "processes go");
-    reason_.clear();
+    by_this = by_this && account.any_sent;
+  } else if (account.going_on > 0) {
+    event.message = fmt::format("the trial is given up; {} {} on", account.going_on,
+                                account.going_on == 1 ? "process goes" : "processes go");
+    by_this = false;
   } else {
-    event.message = any_sent ? "the training is stopped here" : "the training has ended here";
+    event.message =
+        account.any_sent ? "the training is stopped here" : "the training has ended here";
   }
   event.data = JsonText(ordered_json{{"id", store::Hex(stop_->id)},
                                      {"who", stop_->who},
-                                     {"stopped", left.empty() && going_on == 0},
-                                     {"left", std::move(left)},
-                                     {"kept", std::move(kept)},
+                                     {"stopped", left == 0 && account.going_on == 0},
+                                     {"left", std::move(account.left)},
+                                     {"kept", std::move(account.kept)},
                                      {"failures", stop_->failures},
-                                     {"processes", std::move(listed)}});
-  event.marks.push_back({NameOf(stop_->id, kTermClock), format::kReleasedRing, 0});
-  event.marks.push_back({NameOf(stop_->id, kKillClock), format::kReleasedRing, 0});
+                                     {"processes", std::move(account.processes)}});
+  event.marks = std::move(account.released);
   event.marks.push_back({stop_->id, kRequestMarkRing, 1});
-  if (!reason_.empty()) event.marks.push_back({stop_->id, kStopSignalRing, 1});
+  if (by_this) {
+    reason_ = ReasonOf(*stop_);
+    event.marks.push_back({stop_->id, kStopSignalRing, ++reason_mark_});
+  }
   outbox->Add(std::move(event));
   Forget(stop_->id);
   stop_.reset();
@@ -638,6 +811,11 @@ void Stopper::Close(const std::vector<Target>& targets, std::int64_t now_ns, Out
   if (!to_send_.empty()) Send(targets, now_ns, outbox);
   Refresh(targets);
   Finish(now_ns, outbox);
+  for (Stop& next : std::exchange(stricter_, {})) {
+    Begin(std::move(next), now_ns, outbox);
+    Refresh(targets);
+    Finish(now_ns, outbox);
+  }
 }
 
 void Stopper::Poll(const std::vector<Target>& targets, std::int64_t now_ns, Outbox* outbox) {
@@ -649,6 +827,19 @@ void Stopper::Poll(const std::vector<Target>& targets, std::int64_t now_ns, Outb
     if (now_ns - decided_ns_ >= kJournalPatienceNs) Send(targets, now_ns, outbox);
     return;
   }
+  Advance(now_ns, outbox);
+  if (stricter_.empty() || !to_send_.empty()) return;
+  if (!stop_) {
+    // The one before is over: this one takes nothing from it.
+    Stop next = std::move(stricter_.front());
+    stricter_.pop_front();
+    Begin(std::move(next), now_ns, outbox);
+  } else if (stop_->kill_ns == 0) {
+    TakePlace(now_ns, outbox);
+  }
+}
+
+void Stopper::Advance(std::int64_t now_ns, Outbox* outbox) {
   const bool only_trials = OnlyTrials();
   const bool any = std::any_of(stop_->processes.begin(), stop_->processes.end(),
                                [&](const auto& each) { return !Spared(each.second, only_trials); });
@@ -668,8 +859,10 @@ void Stopper::Poll(const std::vector<Target>& targets, std::int64_t now_ns, Outb
   }
   // Also those that have come since: a launcher may have started them again.
   Decide(SIGTERM, now_ns, outbox);
-  if (!to_send_.empty() || now_ns - stop_->term_ns < stop_->grace_ns) return;
-  if (!stop_->kill) {
+  if (!to_send_.empty()) return;
+  const std::int64_t kill_by = KillBy(*stop_);
+  if (now_ns < (kill_by != kNeverNs ? kill_by : stop_->term_ns + stop_->grace_ns)) return;
+  if (kill_by == kNeverNs) {
     Finish(now_ns, outbox);
     return;
   }

@@ -9,11 +9,18 @@
 // again, so a signal comes at least once, and no sentence is written before it is true. All of it
 // belongs to one request: the next request signals anew.
 //
+// A request that comes while another one is carried out is refused, unless it is stricter, which is
+// to say that some signal comes sooner by it. Then it takes the other one's place: what the other
+// one had sent stays sent, and nothing comes later than either of them asks. The answer of the one
+// and the beginning of the other are one batch of the journal, so an agent finds one of them open.
+//
 // Thread safety: none; the agent's thread.
 #pragma once
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -36,9 +43,11 @@ inline constexpr std::uint16_t kStopReadyRing = 0xfff7;
 /// Under the name of a request and a process (Stopper::NameOf): its answer, a StopAnswer.
 inline constexpr std::uint16_t kStopAnswerRing = 0xfff5;
 /// Under the same name: how far its signals are, a Delivery of SIGTERM in the low four bits, one of
-/// SIGKILL in the next four. Under the request's id: 1 where it was what ended the training.
+/// SIGKILL in the next four. Under the request's id: it ended the training, unless the mark of
+/// another request is greater.
 inline constexpr std::uint16_t kStopSignalRing = 0xfff4;
-/// Under the request's id and names of it: when it began, and SIGTERM and SIGKILL; run clock.
+/// Under the request's id and names of it: when it began, SIGTERM and SIGKILL, and what it has
+/// taken over from the request whose place it took; run clock.
 inline constexpr std::uint16_t kStopClockRing = 0xfff3;
 
 enum class StopReady : std::uint8_t {
@@ -90,8 +99,10 @@ class Stopper {
   /// them may have said a moment ago that it saves, or while no agent was there.
   void Drained();
 
+  /// Whether an agent before us has begun with it. Those are to be taken first.
+  bool HasBegun(const store::RequestId& request) const;
   /// A request that no journal has answered. kUsage: it makes no sense; kRunning: another one is
-  /// being carried out. Else it is answered in time.
+  /// being carried out, and this one is no stricter. Else it is answered in time.
   Status Take(const store::Request& request, std::int64_t now_ns, Outbox* outbox);
   /// A request of this attempt that an agent before us has answered: reason() may be of it.
   void Recall(const store::Request& request);
@@ -108,11 +119,14 @@ class Stopper {
   void Close(const std::vector<Target>& targets, std::int64_t now_ns, Outbox* outbox);
 
   bool active() const { return stop_.has_value(); }
+  /// The one that is being carried out; zeros: none.
+  store::RequestId request() const { return stop_ ? stop_->id : store::RequestId{}; }
   /// SIGKILL was asked for, and somebody lives whom it is for. `active()` until that is done.
   bool owes_kill() const;
   /// What to say of the training's end: {"request", "who", "why", ...} as JSON; empty where nobody
-  /// has stopped it.
-  const std::string& reason() const { return reason_; }
+  /// has stopped it. Of a request that took another one's place, once it has sent a signal itself
+  /// or where the other one had sent none.
+  std::string reason() const;
 
  private:
   /// One that the stop has seen; of those that are gone, what became of them.
@@ -125,23 +139,38 @@ class Stopper {
     Delivery term = Delivery::kNone;
     Delivery kill = Delivery::kNone;
   };
+  static constexpr std::int64_t kNeverNs = std::numeric_limits<std::int64_t>::max();
   struct Stop {
     store::RequestId id{};
     std::string who, why, rule, incident;
     bool checkpoint = true;
     bool kill = false;
-    std::int64_t checkpoint_ns = 0;
     std::int64_t grace_ns = 0;
+    bool again = false;  ///< An agent before us has begun it.
     std::int64_t begun_ns = 0;
-    std::int64_t term_ns =
-        0;  ///< Run clock of the first SIGTERM, as decided, then as sent; 0: none.
+    std::int64_t wait_until_ns = 0;      ///< Checkpoints are waited for until then at most.
+    std::int64_t kill_by_ns = kNeverNs;  ///< Of the one whose place it took.
+    /// Run clock of the first SIGTERM, as decided, then as sent; 0: none. Where the one whose place
+    /// it took had sent it: of the change.
+    std::int64_t term_ns = 0;
     std::int64_t kill_ns = 0;
     bool term_sent = false;  ///< term_ns is when it was sent.
+    bool follows = false;    ///< The one whose place it took had decided SIGTERM.
+    bool signals = false;    ///< It has decided some itself.
     bool drained = false;
     std::int64_t taken_ns = 0;  ///< By this agent.
     std::map<Uuid, Process> processes;
     std::vector<std::string> failures;
   };
+  /// Until when a stop sends what.
+  struct Times {
+    bool signalled = false;  ///< SIGTERM is decided.
+    bool checkpoint = true;  ///< Checkpoints are waited for.
+    std::int64_t wait_until_ns = 0;
+    std::int64_t kill_by_ns = kNeverNs;  ///< SIGKILL to those that live on.
+  };
+  /// What there is to say of its processes (stopper.cc).
+  struct Account;
   struct ToSend {
     Uuid uuid{};
     bool again = false;  ///< An agent before us was about to send it.
@@ -155,7 +184,19 @@ class Stopper {
   std::uint8_t Ready(const Uuid& uuid);
   StopAnswer AnswerTo(const store::RequestId& request, const Uuid& uuid) const;
   void See(const Answer& answer);
-  Status Begin(const store::Request& request, std::int64_t now_ns, Outbox* outbox);
+  /// What it asks for, and what the journal has of it.
+  Result<Stop> Read(const store::Request& request, std::int64_t now_ns) const;
+  void Begin(Stop stop, std::int64_t now_ns, Outbox* outbox,
+             const store::RequestId& instead_of = {}, std::vector<format::RingPosition> marks = {});
+  static std::int64_t KillBy(const Stop& stop);
+  static Times TimesOf(const Stop& stop);
+  /// Those of `next` where it takes the place of a stop of these.
+  static Times Stricter(const Times& before, const Stop& next);
+  static bool IsStricter(const Times& before, const Stop& next);
+  /// The first of those that wait takes the place of the one that is carried out.
+  void TakePlace(std::int64_t now_ns, Outbox* outbox);
+  static std::string ReasonOf(const Stop& stop);
+  StopAnswer Answered(const store::RequestId& request, const Uuid& uuid) const;
   void Forget(const store::RequestId& request);
   Process& Load(const Uuid& uuid);
   void Refresh(const std::vector<Target>& targets);
@@ -169,11 +210,15 @@ class Stopper {
   /// Sends it and says what became of it.
   void Send(const std::vector<Target>& targets, std::int64_t now_ns, Outbox* outbox);
   Delivery SendOne(const Target* target, std::string* why) const;
+  /// What is due of the stop, where nothing waits for the journal.
+  void Advance(std::int64_t now_ns, Outbox* outbox);
+  Account MakeAccount() const;
   void Finish(std::int64_t now_ns, Outbox* outbox);
 
   const PositionOf position_of_;
   const Signal signal_;
   std::optional<Stop> stop_;
+  std::deque<Stop> stricter_;           ///< Than stop_ and each one before: they take its place.
   std::map<Uuid, std::uint8_t> ready_;  ///< Bits of StopReady, by process.
   std::vector<Answer> early_;           ///< To requests that have not been seen here yet.
   std::set<store::RequestId> answered_;
@@ -185,7 +230,9 @@ class Stopper {
   int sending_ = 0;
   std::uint64_t round_ = 0;
   std::int64_t decided_ns_ = 0;
+  // Of the requests that are answered, the newest that ended the training, and its mark.
   std::string reason_;
+  std::uint64_t reason_mark_ = 0;
 };
 
 }  // namespace telltale::agent

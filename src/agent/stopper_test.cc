@@ -714,6 +714,400 @@ TEST_F(StopperTest, MarksOfProcessesThatOldJournalsHaveSayWhoIsReady) {
   EXPECT_FALSE(waits(5, "{}"));
 }
 
+/// One that waits for a checkpoint for ten minutes, and one that comes meanwhile.
+class StricterStopTest : public StopperTest {
+ protected:
+  static constexpr auto kPatient = R"({"why":"x","checkpoint_seconds":600,"grace_seconds":600})";
+  static constexpr auto kNow = R"({"why":"y","checkpoint":false,"grace_seconds":5,"kill":true})";
+
+  Status Take(const char* body, std::uint8_t number, std::int64_t now_ns) {
+    return stopper_->Take(Ask(body, number), now_ns, &outbox_);
+  }
+  /// What is said of a request.
+  std::vector<Said> SaidOfRequest(std::string_view kind, std::uint8_t number) const {
+    std::vector<Said> out = SaidOf(kind);
+    std::erase_if(
+        out, [&](const Said& said) { return said.data["id"] != store::Hex(Ask("{}", number).id); });
+    return out;
+  }
+  json AnswerTo(std::uint8_t number) const {
+    const auto done = SaidOfRequest("request.done", number);
+    EXPECT_EQ(done.size(), 1U) << "one answer to each request";
+    return done.empty() ? json::object() : done.back().data;
+  }
+  /// As Capture does it: what was answered is recalled, what is open is taken, first what was
+  /// begun.
+  void NextAgent(const std::vector<std::pair<const char*, std::uint8_t>>& asked,
+                 std::int64_t now_ns) {
+    Restart();
+    for (const bool begun : {true, false}) {
+      for (const auto& [body, number] : asked) {
+        const store::Request request = Ask(body, number);
+        if (stopper_->HasBegun(request.id) != begun) continue;
+        if (journal_.contains({request.id, kRequestMarkRing})) {
+          stopper_->Recall(request);
+        } else {
+          EXPECT_TRUE(stopper_->Take(request, now_ns, &outbox_).ok());
+        }
+      }
+    }
+  }
+  void EndAll() {
+    for (Stopper::Target& target : targets_) target.ended = true;
+  }
+};
+
+TEST_F(StricterStopTest, TakesThePlaceOfOneThatWaitsForACheckpoint) {
+  Says(kB, "stop.ready");
+  ASSERT_TRUE(Take(kPatient, 1, kT).ok());
+  for (int second = 0; second < 10; ++second) Tick(kT + second * kSecond);
+  ASSERT_TRUE(Take(kNow, 2, kT + 10 * kSecond).ok());
+  Tick(kT + 10 * kSecond);
+  EXPECT_EQ(stopper_->request(), Ask("{}", 2).id);
+  Tick(kT + 11 * kSecond);
+  EXPECT_EQ(sent_, (Sent{{101, SIGTERM}, {102, SIGTERM}}));
+  const json first = AnswerTo(1);
+  EXPECT_EQ(first["goes_on_as"], store::Hex(Ask("{}", 2).id));
+  EXPECT_FALSE(first["stopped"].get<bool>());
+  EXPECT_EQ(first["left"], json::array({11, 12}));
+  for (const json& process : first["processes"]) EXPECT_EQ(process["sigterm"], "none");
+  const auto begun = SaidOfRequest("stop.begun", 2);
+  ASSERT_EQ(begun.size(), 1U);
+  EXPECT_EQ(begun[0].data["instead_of"], store::Hex(Ask("{}", 1).id));
+  Tick(kT + 16 * kSecond);
+  EXPECT_EQ(sent_.size(), 4U);
+  EXPECT_EQ(sent_.back(), std::pair(102, SIGKILL));
+  EndAll();
+  Tick(kT + 17 * kSecond);
+  EXPECT_TRUE(AnswerTo(2)["stopped"].get<bool>());
+  EXPECT_EQ(ParseJson(stopper_->reason())["why"], "y");
+  EXPECT_TRUE(SaidOfRequest("stop.signal", 1).empty());
+  for (const auto& [key, position] : journal_) {
+    EXPECT_TRUE(key.first == kB || key.first == Ask("{}", 1).id || key.first == Ask("{}", 2).id)
+        << "ring " << key.second;
+  }
+}
+
+TEST_F(StricterStopTest, WhatWasSentIsNotSentAgainAndEachAccountIsItsOwn) {
+  ASSERT_TRUE(Take(kPatient, 1, kT).ok());
+  Tick(kT);
+  ASSERT_EQ(sent_.size(), 2U);
+  ASSERT_TRUE(Take(kNow, 2, kT + 10 * kSecond).ok());
+  Tick(kT + 10 * kSecond);
+  // From the request on they have the time that it gives them.
+  Tick(kT + 14 * kSecond);
+  EXPECT_EQ(sent_.size(), 2U);
+  Tick(kT + 15 * kSecond);
+  EXPECT_EQ(sent_, (Sent{{101, SIGTERM}, {102, SIGTERM}, {101, SIGKILL}, {102, SIGKILL}}));
+  EndAll();
+  Tick(kT + 16 * kSecond);
+  for (const std::uint8_t number : {1, 2}) {
+    const json answer = AnswerTo(number);
+    ASSERT_EQ(answer["processes"].size(), 2U);
+    for (const json& process : answer["processes"]) {
+      EXPECT_EQ(process["sigterm"], "sent");
+      EXPECT_EQ(process["sigkill"], number == 1 ? "none" : "sent");
+    }
+  }
+  ASSERT_EQ(SaidOfRequest("stop.signal", 1).size(), 1U);
+  EXPECT_EQ(SaidOfRequest("stop.signal", 1)[0].data["signal"], SIGTERM);
+  ASSERT_EQ(SaidOfRequest("stop.signal", 2).size(), 1U);
+  EXPECT_EQ(SaidOfRequest("stop.signal", 2)[0].data["signal"], SIGKILL);
+}
+
+TEST_F(StricterStopTest, OneThatComesLaterAndEndsNothingSoonerIsRefused) {
+  Says(kB, "stop.ready");
+  constexpr auto kFirst = R"({"checkpoint_seconds":60,"grace_seconds":10,"kill":true})";
+  const auto refused = [&](const char* body, std::int64_t now_ns) {
+    const Status status = Take(body, 2, now_ns);
+    return status.code() == Code::kRunning;
+  };
+  ASSERT_TRUE(Take(kFirst, 1, kT).ok());
+  Tick(kT);
+  EXPECT_TRUE(refused(kFirst, kT + kSecond));
+  EXPECT_TRUE(refused(R"({"checkpoint_seconds":60,"grace_seconds":0})", kT + kSecond));
+  EXPECT_TRUE(refused(R"({"checkpoint_seconds":600,"kill":true})", kT + kSecond));
+  Tick(kT + 60 * kSecond);
+  ASSERT_EQ(sent_.size(), 2U);
+  EXPECT_TRUE(refused(R"({"checkpoint":false,"grace_seconds":0})", kT + 61 * kSecond));
+  EXPECT_TRUE(refused(R"({"grace_seconds":9,"kill":true})", kT + 61 * kSecond));
+  Tick(kT + 70 * kSecond);
+  ASSERT_EQ(sent_.size(), 4U);
+  EXPECT_TRUE(refused(kNow, kT + 71 * kSecond)) << "nothing is stricter than SIGKILL";
+  EndAll();
+  Tick(kT + 71 * kSecond);
+  EXPECT_FALSE(AnswerTo(1).contains("goes_on_as"));
+}
+
+TEST_F(StricterStopTest, EachThingThatComesSoonerIsStricter) {
+  const auto taken = [&](const char* body) {
+    journal_.clear();
+    Restart();
+    Says(kB, "stop.ready");
+    EXPECT_TRUE(Take(R"({"checkpoint_seconds":60,"grace_seconds":30})", 1, kT).ok());
+    Tick(kT);
+    return Take(body, 2, kT + kSecond).ok();
+  };
+  EXPECT_TRUE(taken(R"({"kill":true})"));
+  EXPECT_TRUE(taken(R"({"checkpoint":false})"));
+  EXPECT_TRUE(taken(R"({"checkpoint_seconds":58})"));
+  EXPECT_FALSE(taken(R"({"checkpoint_seconds":59})")) << "no sooner";
+  EXPECT_FALSE(taken(R"({"grace_seconds":1})")) << "without SIGKILL nothing comes after it";
+}
+
+TEST_F(StricterStopTest, NothingComesLaterThanEitherAsksForWhoeverDies) {
+  constexpr auto kKills = R"({"checkpoint_seconds":60,"grace_seconds":10,"kill":true})";
+  constexpr auto kSooner = R"({"checkpoint":false,"grace_seconds":600})";
+  Says(kB, "stop.ready");
+  ASSERT_TRUE(Take(kKills, 1, kT).ok());
+  Tick(kT);
+  ASSERT_TRUE(Take(kSooner, 2, kT + 10 * kSecond).ok());
+  Tick(kT + 10 * kSecond);
+  Tick(kT + 11 * kSecond);
+  ASSERT_EQ(sent_.size(), 2U);
+  for (int second = 12; second < 70; ++second) {
+    NextAgent({{kKills, 1}, {kSooner, 2}}, kT + second * kSecond);
+    Tick(kT + second * kSecond);
+    EXPECT_TRUE(stopper_->owes_kill());
+  }
+  EXPECT_EQ(sent_.size(), 2U);
+  Tick(kT + 70 * kSecond);
+  EXPECT_EQ(sent_.size(), 4U) << "the first one asked for it by then";
+  EXPECT_EQ(sent_.back(), std::pair(102, SIGKILL));
+}
+
+TEST_F(StricterStopTest, TheWaitOfThePatientOneIsNotLengthened) {
+  constexpr auto kFirst = R"({"checkpoint_seconds":60,"grace_seconds":600})";
+  constexpr auto kKills = R"({"checkpoint_seconds":300,"grace_seconds":5,"kill":true})";
+  Says(kB, "stop.ready");
+  ASSERT_TRUE(Take(kFirst, 1, kT).ok());
+  Tick(kT);
+  ASSERT_TRUE(Take(kKills, 2, kT + 50 * kSecond).ok());
+  for (int second = 50; second < 60; ++second) {
+    Tick(kT + second * kSecond);
+    NextAgent({{kFirst, 1}, {kKills, 2}}, kT + second * kSecond);
+  }
+  EXPECT_TRUE(sent_.empty()) << "the checkpoint may still come";
+  Tick(kT + 60 * kSecond);
+  EXPECT_EQ(sent_.size(), 2U);
+  Tick(kT + 65 * kSecond);
+  EXPECT_EQ(sent_.size(), 4U);
+}
+
+TEST_F(StricterStopTest, WhereTheOneBeforeWaitsForNoCheckpointTheStricterDoesNotEither) {
+  // A trial is waited for also where nothing is saved.
+  constexpr auto kTrial = R"({"checkpoint":false,"checkpoint_seconds":60})";
+  constexpr auto kKills = R"({"checkpoint_seconds":60,"grace_seconds":5,"kill":true})";
+  for (const bool dies : {false, true}) {
+    journal_.clear();
+    sent_.clear();
+    said_.clear();
+    Restart();
+    Says(kA, "stop.ready", R"({"trial":true})");
+    Says(kB, "stop.ready");
+    ASSERT_TRUE(Take(kTrial, 1, kT).ok());
+    Tick(kT);
+    ASSERT_TRUE(Take(kKills, 2, kT + kSecond).ok());
+    Tick(kT + kSecond);
+    if (dies) NextAgent({{kTrial, 1}, {kKills, 2}}, kT + kSecond);
+    Tick(kT + 2 * kSecond);
+    EXPECT_TRUE(sent_.empty()) << "for the trial";
+    Says(kA, "stop.kept", To(2));
+    Tick(kT + 3 * kSecond);
+    EXPECT_EQ(sent_, (Sent{{102, SIGTERM}}));
+  }
+}
+
+TEST_F(StricterStopTest, WhoeverDiesThePlaceIsTakenOnceAndByTheStricter) {
+  // 0: only one of the two was asked of the agent that died. 1: both. 2: the change is decided. 3:
+  // the journal has it. 4: the signals of the second are decided. 5: sent. 6: the journal has that
+  // too.
+  for (int died = 0; died <= 6; ++died) {
+    SCOPED_TRACE(died);
+    journal_.clear();
+    sent_.clear();
+    said_.clear();
+    Restart();
+    Says(kB, "stop.ready");
+    const std::int64_t then = kT + 10 * kSecond;
+    ASSERT_TRUE(Take(kPatient, 1, kT).ok());
+    Tick(kT);
+    if (died >= 1) {
+      ASSERT_TRUE(Take(kNow, 2, then).ok());
+    }
+    if (died >= 2) Poll(then);
+    if (died >= 3) Write();
+    if (died >= 4) {
+      Poll(then);
+      Write();
+    }
+    if (died >= 5) stopper_->Journalled(stopper_->waits_for(), targets_, then, &outbox_);
+    if (died >= 6) Write();
+    // Whatever the clocks say of which was asked first.
+    NextAgent({{kNow, 2}, {kPatient, 1}}, then + kSecond);
+    for (int second = 1; second < 4; ++second) Tick(then + second * kSecond);
+    EXPECT_EQ(sent_.size(), died == 5 ? 4U : 2U) << "again only where nobody knows";
+    for (int second = 4; second < 8; ++second) Tick(then + second * kSecond);
+    EXPECT_EQ(sent_.back(), std::pair(102, SIGKILL));
+    EndAll();
+    Tick(then + 8 * kSecond);
+    for (Stopper::Target& target : targets_) target.ended = false;
+    EXPECT_EQ(AnswerTo(1)["goes_on_as"], store::Hex(Ask("{}", 2).id));
+    EXPECT_TRUE(AnswerTo(2)["stopped"].get<bool>());
+    EXPECT_TRUE(SaidOfRequest("stop.decided", 1).empty());
+    EXPECT_EQ(SaidOfRequest("stop.decided", 2).size(), 2U);
+  }
+}
+
+TEST_F(StricterStopTest, WhatTheOneBeforeHasDecidedIsSentFirst) {
+  for (const bool dies : {false, true}) {
+    journal_.clear();
+    sent_.clear();
+    said_.clear();
+    Restart();
+    ASSERT_TRUE(Take(kPatient, 1, kT).ok());
+    Poll(kT);
+    if (dies) {
+      Write();
+      NextAgent({{kPatient, 1}, {kNow, 2}}, kT + kSecond);
+    } else {
+      ASSERT_TRUE(Take(kNow, 2, kT + kSecond).ok());
+    }
+    Poll(kT + kSecond);
+    EXPECT_EQ(stopper_->request(), Ask("{}", 1).id);
+    Journal(kT + kSecond);
+    EXPECT_EQ(sent_.size(), 2U);
+    Tick(kT + 2 * kSecond);
+    EXPECT_EQ(stopper_->request(), Ask("{}", 2).id);
+    Tick(kT + 3 * kSecond);
+    EXPECT_EQ(sent_.size(), 2U);
+    const json first = AnswerTo(1);
+    for (const json& process : first["processes"]) EXPECT_EQ(process["sigterm"], "sent");
+  }
+}
+
+TEST_F(StricterStopTest, WhoeverSignalledIsSaidToHaveEndedTheTraining) {
+  for (const bool killed : {false, true}) {
+    journal_.clear();
+    sent_.clear();
+    said_.clear();
+    Restart();
+    ASSERT_TRUE(Take(kPatient, 1, kT).ok());
+    Tick(kT);
+    ASSERT_TRUE(Take(kNow, 2, kT + kSecond).ok());
+    Tick(kT + kSecond);
+    EXPECT_EQ(ParseJson(stopper_->reason())["why"], "x") << "by its SIGTERM so far";
+    NextAgent({{kNow, 2}, {kPatient, 1}}, kT + 2 * kSecond);
+    EXPECT_EQ(ParseJson(stopper_->reason())["why"], "x");
+    if (killed) Tick(kT + 6 * kSecond);
+    EXPECT_EQ(sent_.size(), killed ? 4U : 2U);
+    EndAll();
+    Tick(kT + 7 * kSecond);
+    for (Stopper::Target& target : targets_) target.ended = false;
+    const char* const by = killed ? "y" : "x";
+    EXPECT_EQ(ParseJson(stopper_->reason())["why"], by);
+    EXPECT_TRUE(AnswerTo(2)["stopped"].get<bool>());
+    // In whichever order they are recalled.
+    NextAgent({{kPatient, 1}, {kNow, 2}}, kT + 8 * kSecond);
+    EXPECT_EQ(ParseJson(stopper_->reason())["why"], by);
+    NextAgent({{kNow, 2}, {kPatient, 1}}, kT + 8 * kSecond);
+    EXPECT_EQ(ParseJson(stopper_->reason())["why"], by);
+  }
+}
+
+TEST_F(StricterStopTest, ThoseThatComeLaterAreSignalledByTheSecond) {
+  ASSERT_TRUE(Take(kPatient, 1, kT).ok());
+  Tick(kT);
+  ASSERT_TRUE(Take(kNow, 2, kT + kSecond).ok());
+  Tick(kT + kSecond);
+  // A launcher starts the first again.
+  const Stopper::Uuid fresh = {3};
+  targets_[0] = {fresh, 13, 0, 103, false};
+  Tick(kT + 2 * kSecond);
+  EXPECT_EQ(sent_, (Sent{{101, SIGTERM}, {102, SIGTERM}, {103, SIGTERM}}));
+  Tick(kT + 6 * kSecond);
+  EXPECT_EQ(sent_.size(), 5U);
+  EndAll();
+  Tick(kT + 7 * kSecond);
+  EXPECT_EQ(AnswerTo(2)["processes"].size(), 3U) << "the one that has ended before too";
+}
+
+TEST_F(StricterStopTest, TheSecondWaitsForItsOwnAnswers) {
+  constexpr auto kKills = R"({"checkpoint_seconds":600,"grace_seconds":5,"kill":true})";
+  Says(kA, "stop.ready");
+  Says(kB, "stop.ready");
+  ASSERT_TRUE(Take(kPatient, 1, kT).ok());
+  Tick(kT);
+  Says(kA, "stop.saved", To(1));
+  ASSERT_TRUE(Take(kKills, 2, kT + kSecond).ok());
+  Says(kB, "stop.saved", To(2));  // It has found the second already.
+  Tick(kT + kSecond);
+  Tick(kT + 2 * kSecond);
+  EXPECT_EQ(stopper_->request(), Ask("{}", 2).id);
+  EXPECT_TRUE(sent_.empty()) << "the first process is about to save again";
+  Says(kA, "stop.saved", To(2));
+  Tick(kT + 3 * kSecond);
+  EXPECT_EQ(sent_.size(), 2U);
+  EXPECT_EQ(AnswerTo(1)["processes"][0]["answer"], "saved");
+  EXPECT_EQ(AnswerTo(1)["processes"][1]["answer"], "none");
+}
+
+TEST_F(StricterStopTest, OneAfterTheOtherEachTakesThePlaceOfTheOneBefore) {
+  Says(kB, "stop.ready");
+  ASSERT_TRUE(Take(kPatient, 1, kT).ok());
+  Tick(kT);
+  ASSERT_TRUE(Take(R"({"checkpoint_seconds":100})", 2, kT + kSecond).ok());
+  ASSERT_TRUE(Take(R"({"checkpoint_seconds":50})", 3, kT + kSecond).ok());
+  EXPECT_EQ(Take(R"({"checkpoint_seconds":70})", 4, kT + kSecond).code(), Code::kRunning)
+      << "one that waits is stricter";
+  for (int second = 1; second < 51; ++second) Tick(kT + second * kSecond);
+  EXPECT_EQ(stopper_->request(), Ask("{}", 3).id);
+  EXPECT_TRUE(sent_.empty());
+  Tick(kT + 51 * kSecond);
+  EXPECT_EQ(sent_.size(), 2U);
+  EXPECT_EQ(AnswerTo(1)["goes_on_as"], store::Hex(Ask("{}", 2).id));
+  EXPECT_EQ(AnswerTo(2)["goes_on_as"], store::Hex(Ask("{}", 3).id));
+}
+
+TEST_F(StricterStopTest, OneThatWaitsWhenTheOtherEndsIsCarriedOutOfItsOwn) {
+  ASSERT_TRUE(Take(R"({"grace_seconds":5})", 1, kT).ok());
+  Tick(kT);
+  ASSERT_EQ(sent_.size(), 2U);
+  ASSERT_TRUE(Take(kNow, 2, kT + 5 * kSecond).ok());
+  EXPECT_TRUE(stopper_->owes_kill());
+  Tick(kT + 5 * kSecond);
+  EXPECT_FALSE(AnswerTo(1).contains("goes_on_as"));
+  Tick(kT + 6 * kSecond);
+  EXPECT_EQ(sent_.size(), 4U) << "it signals anew";
+  Tick(kT + 11 * kSecond);
+  EXPECT_EQ(sent_.size(), 6U);
+}
+
+TEST_F(StricterStopTest, TheEndOfTheRecordingAnswersAllThatWait) {
+  Says(kB, "stop.ready");
+  ASSERT_TRUE(Take(kPatient, 1, kT).ok());
+  Tick(kT);
+  ASSERT_TRUE(Take(kNow, 2, kT + kSecond).ok());
+  EndAll();
+  stopper_->Close(targets_, kT + kSecond, &outbox_);
+  Write();
+  EXPECT_TRUE(AnswerTo(1)["stopped"].get<bool>());
+  EXPECT_TRUE(AnswerTo(2)["stopped"].get<bool>());
+  EXPECT_TRUE(sent_.empty());
+}
+
+TEST_F(StricterStopTest, WhoCouldNotBeSignalledIsTriedAgain) {
+  errors_[101] = EPERM;
+  ASSERT_TRUE(Take(kPatient, 1, kT).ok());
+  Tick(kT);
+  errors_.clear();
+  ASSERT_TRUE(Take(kNow, 2, kT + kSecond).ok());
+  Tick(kT + kSecond);
+  Tick(kT + 2 * kSecond);
+  EXPECT_EQ(sent_, (Sent{{101, SIGTERM}, {102, SIGTERM}, {101, SIGTERM}}));
+  EXPECT_EQ(AnswerTo(1)["failures"].size(), 1U);
+}
+
 TEST_F(StopperTest, RefusesWhatMakesNoSenseAndASecondStop) {
   EXPECT_EQ(stopper_->Take(Ask(R"({"grace_seconds":-1})"), kT, &outbox_).code(), Code::kUsage);
   EXPECT_EQ(stopper_->Take(Ask(R"({"kill":"yes"})"), kT, &outbox_).code(), Code::kUsage);

@@ -12,6 +12,7 @@
 #include "base/heap.h"
 #include "cli/command.h"
 #include "plan/capture_plan.h"
+#include "store/requests.h"
 #include "store/run_info.h"
 
 namespace telltale::cli {
@@ -59,10 +60,8 @@ Status Run(const Args& args) {
     if (!info->plan.empty()) {
       TELLTALE_ASSIGN_OR_RETURN(options.plan, plan::FromJson(info->plan));
     }
-    if (!info->attempts.empty()) {
-      options.attempt = info->attempts.back().number;
-      options.attempt_start_ns = info->attempts.back().start_ns;
-    }
+    options.attempt = store::NewestAttempt(*info);
+    if (!info->attempts.empty()) options.attempt_start_ns = info->attempts.back().start_ns;
   }
   return agent::RunAgent(std::move(options));
 }

@@ -209,6 +209,7 @@ int Ask(const Args& args, const char* kind, std::string body, PlanEvents* events
   const auto fail = [](const Status& status) { return Fail("capture", status); };
   store::Request request;
   request.who = store::RequestWho();
+  request.attempt = store::NewestAttempt(events->reader().info());
   request.kind = kind;
   request.body = std::move(body);
   const auto written = store::WriteRequest(args.run, std::move(request));

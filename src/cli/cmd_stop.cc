@@ -137,6 +137,8 @@ class StopEvents {
     std::string refused;  ///< Why.
     std::string message;
     ordered_json answer;
+    /// The stricter request that has taken the place of ours: from there on its account counts.
+    std::string goes_on_as;
   };
   /// By writer.
   const std::map<std::string, Machine>& machines() const { return machines_; }
@@ -168,8 +170,10 @@ class StopEvents {
                       event.kind == "request.done" || event.kind == "request.refused";
     if (!ours) return;
     const ordered_json data = ParseOrderedJson(event.data);
-    if (Text(data, saved ? "request" : "id") != id) return;
     const std::string& name = cursor_->writers()[writer];
+    const auto known = machines_.find(name);
+    const bool goes_on = known != machines_.end() && !known->second.goes_on_as.empty();
+    if (Text(data, saved ? "request" : "id") != (goes_on ? known->second.goes_on_as : id)) return;
     const std::string where = MachineOf(name);
     if (saved) {
       lines->push_back(
@@ -177,7 +181,11 @@ class StopEvents {
       return;
     }
     Machine& machine = machines_[name];
-    if (event.kind == "request.done") {
+    const std::string next = Text(data, "goes_on_as");
+    if (event.kind == "request.done" && !next.empty()) {
+      machine.goes_on_as = next;
+      lines->push_back(fmt::format("{}: {}", where, event.message));
+    } else if (event.kind == "request.done") {
       machine.done = true;
       machine.message = event.message;
       machine.answer = data;
@@ -248,6 +256,8 @@ int Report(const Args& args, const std::string& id, const StopEvents& events,
     if (refused.empty()) refused = machine.refused;
     ordered_json one = {{"machine", MachineOf(writer)}};
     one["answer"] = machine.done ? machine.answer : ordered_json();
+    one["goes_on_as"] =
+        machine.goes_on_as.empty() ? ordered_json() : ordered_json(machine.goes_on_as);
     one["refused"] = machine.refused.empty() ? ordered_json() : ordered_json(machine.refused);
     machines.push_back(std::move(one));
     if (!args.json && machine.done) PrintAccount(writer, machine);
@@ -351,8 +361,10 @@ int Stop(const Args& args) {
                                        {"checkpoint_seconds", args.checkpoint_s},
                                        {"grace_seconds", args.grace_s},
                                        {"kill", args.kill}});
-  // It is of the attempt that runs, also where this machine's clock is behind.
+  // It is of the attempt that runs, also where this machine's clock is behind, or was set back; who
+  // reads no number of an attempt goes by the time.
   const store::RunInfo& info = events->reader().info();
+  request.attempt = store::NewestAttempt(info);
   request.time_ns = Clock::System().RealtimeNs();
   if (!info.attempts.empty()) {
     request.time_ns = std::max(request.time_ns, info.attempts.back().start_ns);

@@ -49,6 +49,7 @@ Result<std::string> AskForWindow(const std::string& run, const std::string& body
   }
   store::Request request;
   request.who = store::RequestWho();
+  request.attempt = store::NewestAttempt(reader->info());
   request.kind = "profile";
   request.body = std::move(window);
   TELLTALE_ASSIGN_OR_RETURN(const store::Request written,

@@ -21,6 +21,7 @@
 #include "base/run_files.h"
 #include "base/unique_fd.h"
 #include "store/folder.h"
+#include "store/run_info.h"
 
 namespace telltale::store {
 namespace {
@@ -32,7 +33,8 @@ using nlohmann::ordered_json;
 constexpr std::string_view kRequestSuffix = ".json";
 constexpr std::size_t kMaxBytes = 1U << 20;
 constexpr std::size_t kMaxWhoBytes = 100;
-/// A folder whose stamp is younger may change again within the clock's tick of the file system.
+/// So long after its stamp has changed a folder may change again within the tick of the file
+/// system's clock. By a clock of ours: its own may be another machine's, and may be set.
 constexpr std::int64_t kTrustNs = 1'000'000'000;
 /// More than anybody asks: what lies beyond is left alone.
 constexpr std::size_t kMaxSeen = 100'000;
@@ -78,6 +80,12 @@ std::string Parse(const std::string& text, Request* out) {
   if (const json time = in.value("time_ns", json()); time.is_number_integer()) {
     out->time_ns = time.get<std::int64_t>();
   }
+  if (const json attempt = in.value("attempt", json()); attempt.is_number_unsigned()) {
+    const auto number = attempt.get<std::uint64_t>();
+    if (number <= std::numeric_limits<std::uint32_t>::max()) {
+      out->attempt = static_cast<std::uint32_t>(number);
+    }
+  }
   if (const json who = in.value("who", json()); who.is_string()) out->who = who.get<std::string>();
   out->body = JsonText(body);
   return {};
@@ -101,6 +109,10 @@ std::optional<RequestId> RequestIdOf(std::string_view hex) {
     id[i / 2] = static_cast<std::uint8_t>(id[i / 2] << 4 | digit);
   }
   return id;
+}
+
+std::uint32_t NewestAttempt(const RunInfo& info) {
+  return info.attempts.empty() ? 0 : info.attempts.back().number;
 }
 
 std::string RequestFolderName(std::string_view who) {
@@ -136,9 +148,13 @@ Result<Request> WriteRequest(const fs::path& run, Request request) {
     const fs::path file = RequestFile(run, request.who, request.id);
     TELLTALE_RETURN_IF_ERROR(MakeRequestFolder(run_files::OfRun(run / kRequestFolder)));
     TELLTALE_RETURN_IF_ERROR(MakeRequestFolder(run_files::OfFolder(file.parent_path())));
-    const ordered_json out = {{"version", kRequestMajor}, {"id", Hex(request.id)},
-                              {"who", request.who},       {"time_ns", request.time_ns},
-                              {"kind", request.kind},     {"body", ParseOrderedJson(request.body)}};
+    ordered_json out = {{"version", kRequestMajor},
+                        {"id", Hex(request.id)},
+                        {"who", request.who},
+                        {"time_ns", request.time_ns}};
+    if (request.attempt != 0) out["attempt"] = request.attempt;
+    out["kind"] = request.kind;
+    out["body"] = ParseOrderedJson(request.body);
     TELLTALE_RETURN_IF_ERROR(
         ReplaceFile(run_files::OfSubfolder(file),
                     out.dump(2, ' ', false, json::error_handler_t::replace) + "\n"));
@@ -179,11 +195,10 @@ bool RequestReader::Changed(const std::string& folder, std::int64_t now_ns) {
   if (!run_files::StatOf({run_, folder}, &info) || !S_ISDIR(info.st_mode)) return false;
   const Stamp stamp = {static_cast<std::int64_t>(info.st_mtim.tv_sec), info.st_mtim.tv_nsec,
                        static_cast<std::int64_t>(info.st_ino)};
-  const auto known = stamps_.find(folder);
-  if (known != stamps_.end() && known->second == stamp) return false;
-  const std::int64_t age = now_ns - (stamp[0] * 1'000'000'000 + stamp[1]);
-  // Its place in the map is what makes it looked at the next time.
-  stamps_[folder] = age > kTrustNs || age < -kTrustNs ? stamp : Stamp{};
+  const auto [known, fresh] = stamps_.try_emplace(folder);
+  Seen& seen = known->second;
+  if (!fresh && seen.stamp == stamp) return now_ns - seen.since_ns <= kTrustNs;
+  seen = {stamp, now_ns};
   return true;
 }
 
@@ -244,7 +259,7 @@ RequestReader::Looked RequestReader::Look(const std::string& who, Found* found) 
 
 RequestReader::Found RequestReader::Poll() {
   Found found;
-  const std::int64_t now = Clock::System().RealtimeNs();
+  const std::int64_t now = clock_->MonotonicNs();
   const std::string all(kRequestFolder);
   try {
     const UniqueFd run = run_files::OpenFolder({run_, "."});

@@ -15,9 +15,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace telltale::store {
+
+struct RunInfo;
 
 inline constexpr int kRequestMajor = 1;
 inline constexpr std::string_view kRequestFolder = "requests";
@@ -32,9 +35,14 @@ struct Request {
   RequestId id{};
   std::string who;           ///< Folder: host and pid, or what asked.
   std::int64_t time_ns = 0;  ///< Unix time by the asker's clock.
-  std::string kind;          ///< "plan".
-  std::string body;          ///< A JSON object.
+  /// Of the run, that it is asked of; 0: it does not say, so its time has to tell.
+  std::uint32_t attempt = 0;
+  std::string kind;  ///< "plan".
+  std::string body;  ///< A JSON object.
 };
+
+/// The attempt of a run that a request is asked of now, the newest; 0: there is none.
+std::uint32_t NewestAttempt(const RunInfo& info);
 
 /// `who` as a folder's name: what else it holds becomes '_'.
 std::string RequestFolderName(std::string_view who);
@@ -62,7 +70,8 @@ std::string WhoMayAsk(std::uint32_t owner);
 /// there are, they keep no request back that counts.
 class RequestReader {
  public:
-  explicit RequestReader(std::filesystem::path run) : run_(std::move(run)) {}
+  explicit RequestReader(std::filesystem::path run, const Clock* clock = &Clock::System())
+      : run_(std::move(run)), clock_(clock) {}
 
   struct Damaged {
     RequestId id{};
@@ -79,6 +88,10 @@ class RequestReader {
  private:
   /// st_mtim and st_ino of a folder.
   using Stamp = std::array<std::int64_t, 3>;
+  struct Seen {
+    Stamp stamp{};
+    std::int64_t since_ns = 0;  ///< Monotonic: it has been the same since.
+  };
 
   bool Changed(const std::string& folder, std::int64_t now_ns);
   enum class Looked : std::uint8_t {
@@ -95,8 +108,8 @@ class RequestReader {
                    std::uint32_t uid, Found* found);
 
   std::filesystem::path run_;
-  /// By folder, beneath the run's; of a look that was not too fresh to trust.
-  std::map<std::string, Stamp> stamps_;
+  const Clock* clock_;
+  std::map<std::string, Seen> stamps_;     ///< By folder, beneath the run's.
   std::set<std::string> seen_;             ///< who/file.
   std::uint32_t owner_ = 0;                ///< Of the run folder, at this look.
   std::set<std::string> foreign_named_;    ///< who/file.

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include <iterator>
 #include <string>
 
+#include "base/clock.h"
 #include "store/folder.h"
 #include "store/store_testing.h"
 
@@ -51,6 +53,50 @@ TEST(Requests, EachIsFoundOnceInTheOrderOfTime) {
   ASSERT_EQ(found.requests.size(), 1U);
   EXPECT_EQ(found.requests[0].id, third->id);
   EXPECT_EQ(RequestReader(temp.path()).Poll().requests.size(), 3U) << "to another reader, all";
+}
+
+TEST(Requests, NamesTheAttemptThatItIsAskedOf) {
+  const TempFolder temp;
+  Request request = Plan("w", 1);
+  ASSERT_TRUE(WriteRequest(temp.path(), request).ok());
+  request = Plan("w", 2);
+  request.attempt = 4'000'000'000;
+  ASSERT_TRUE(WriteRequest(temp.path(), request).ok());
+  const auto foreign = [&](const char* attempt, char name) {
+    std::ofstream(temp.path() / "requests/w" / (std::string(32, name) + ".json"))
+        << R"({"version": 1, "kind": "stop", "body": {}, "time_ns": 3, "attempt": )" << attempt
+        << "}";
+  };
+  foreign("-1", 'a');
+  foreign("4294967296", 'b');
+  foreign("\"2\"", 'c');
+  foreign("2.0", 'd');
+  const auto found = RequestReader(temp.path()).Poll();
+  ASSERT_EQ(found.requests.size(), 6U);
+  EXPECT_EQ(found.requests[0].attempt, 0U);
+  EXPECT_EQ(found.requests[1].attempt, 4'000'000'000U);
+  for (std::size_t i = 2; i < 6; ++i) EXPECT_EQ(found.requests[i].attempt, 0U) << i;
+}
+
+TEST(Requests, AFolderWhoseTimeLiesAheadLosesNone) {
+  // Of another machine's clock, or of this one's before it was set back.
+  const TempFolder temp;
+  ASSERT_TRUE(WriteRequest(temp.path(), Plan("w")).ok());
+  const fs::path folder = temp.path() / "requests/w";
+  const auto ahead = fs::file_time_type::clock::now() + std::chrono::hours(1);
+  fs::last_write_time(folder, ahead);
+  FakeClock clock;
+  RequestReader reader(temp.path(), &clock);
+  EXPECT_EQ(reader.Poll().requests.size(), 1U);
+  ASSERT_TRUE(WriteRequest(temp.path(), Plan("w")).ok());
+  fs::last_write_time(folder, ahead);  // Within the same tick of that clock.
+  clock.Advance(500'000'000);
+  EXPECT_EQ(reader.Poll().requests.size(), 1U);
+  // It is not listed again and again where nothing changes.
+  ASSERT_TRUE(WriteRequest(temp.path(), Plan("w")).ok());
+  fs::last_write_time(folder, ahead);
+  clock.Advance(600'000'000);
+  EXPECT_TRUE(reader.Poll().requests.empty());
 }
 
 TEST(Requests, IdsGrowWithTimeAndDiffer) {
@@ -259,6 +305,7 @@ TEST(Requests, ThePageShowsWhatIsWritten) {
   }
   request.who = "n1:4711";
   request.time_ns = 1'700'000'000'000'000'000;
+  request.attempt = 1;
   request.kind = "plan";
   request.body = R"({"base": "current", "plan": {"collections": {"losses": {"interval": 1}}}})";
   ASSERT_TRUE(WriteRequest(temp.path(), request).ok());

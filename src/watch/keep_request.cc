@@ -36,11 +36,12 @@ bool WantsToKeep(const rules::Finding& finding) {
 }
 
 Status AskToKeep(const std::filesystem::path& run, const rules::Finding& finding,
-                 std::int64_t unix_ns) {
+                 std::int64_t unix_ns, std::uint32_t attempt) {
   store::Request request;
   request.id = IdOf(finding);
   request.who = kWho;
   request.time_ns = unix_ns;
+  request.attempt = attempt;
   request.kind = "lookback";
   const auto file = store::RequestFile(run, kWho, request.id);
   if (run_files::IsFile(run_files::OfSubfolder(file))) return {};

@@ -13,8 +13,8 @@ namespace telltale::watch {
 /// Whether this revision of an incident asks for it: it is open, and medium or high.
 bool WantsToKeep(const rules::Finding& finding);
 /// Writes the request, or finds it written: its id is the incident's, whichever watcher asks.
-/// `unix_ns`: now. kIo.
+/// `unix_ns`: now; `attempt`: of the run, now. kIo.
 Status AskToKeep(const std::filesystem::path& run, const rules::Finding& finding,
-                 std::int64_t unix_ns);
+                 std::int64_t unix_ns, std::uint32_t attempt);
 
 }  // namespace telltale::watch

@@ -48,15 +48,16 @@ TEST_F(KeepRequestTest, AnOpenFindingOfWeightAsks) {
 
 TEST_F(KeepRequestTest, ItIsAskedOnceWhoeverAsks) {
   store::RequestReader reader(run_);
-  ASSERT_TRUE(AskToKeep(run_, finding_, 1'800'000'000'000'000'000).ok());
+  ASSERT_TRUE(AskToKeep(run_, finding_, 1'800'000'000'000'000'000, 2).ok());
   finding_.incident.last_step = 70;
-  ASSERT_TRUE(AskToKeep(run_, finding_, 1'800'000'000'000'000'009).ok());
+  ASSERT_TRUE(AskToKeep(run_, finding_, 1'800'000'000'000'000'009, 3).ok());
   const auto found = reader.Poll();
   ASSERT_EQ(found.requests.size(), 1U);
   const store::Request& request = found.requests[0];
   EXPECT_EQ(request.who, "watch");
   EXPECT_EQ(request.kind, "lookback");
   EXPECT_EQ(request.time_ns, 1'800'000'000'000'000'000);
+  EXPECT_EQ(request.attempt, 2U);
   const auto body = ParseJson(request.body);
   EXPECT_EQ(body["rule"], "NotFinite");
   EXPECT_EQ(body["incident"], finding_.id);
@@ -67,7 +68,7 @@ TEST_F(KeepRequestTest, ItIsAskedOnceWhoeverAsks) {
 
 TEST_F(KeepRequestTest, ALongMessageIsCutBetweenCharacters) {
   finding_.incident.message = std::string(299, 'x') + "\u00e9\u00e9";
-  ASSERT_TRUE(AskToKeep(run_, finding_, 1).ok());
+  ASSERT_TRUE(AskToKeep(run_, finding_, 1, 1).ok());
   store::RequestReader reader(run_);
   const auto found = reader.Poll();
   ASSERT_EQ(found.requests.size(), 1U);

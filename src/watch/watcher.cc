@@ -17,6 +17,7 @@
 #include "base/process.h"
 #include "base/run_files.h"
 #include "store/folder.h"
+#include "store/requests.h"
 #include "watch/keep_request.h"
 
 namespace telltale::watch {
@@ -284,7 +285,8 @@ void Watcher::NoteStatuses() {
 }
 
 void Watcher::NoteActions(const std::vector<rules::Finding>& fresh, bool over) {
-  const rules::Moment now = {NowRunNs(), options_.clock->RealtimeNs(), over};
+  const rules::Moment now = {NowRunNs(), options_.clock->RealtimeNs(), over,
+                             store::NewestAttempt(reader_->info())};
   for (rules::ActionEvent& event : dispatcher_->Round(fresh, rules_.engine.findings(), now)) {
     events_.push_back({std::move(event.kind), std::move(event.subject), std::move(event.message),
                        std::move(event.data), std::move(event.severity)});
@@ -294,7 +296,8 @@ void Watcher::NoteActions(const std::vector<rules::Finding>& fresh, bool over) {
 void Watcher::KeepAround() {
   for (const rules::Finding& finding : std::exchange(to_keep_, {})) {
     if (kept_.size() >= kMostKept || !kept_.insert(finding.id).second) continue;
-    Say(AskToKeep(run_, finding, options_.clock->RealtimeNs()));
+    Say(AskToKeep(run_, finding, options_.clock->RealtimeNs(),
+                  store::NewestAttempt(reader_->info())));
   }
 }
 

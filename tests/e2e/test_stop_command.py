@@ -148,6 +148,35 @@ def test_it_waits_for_a_checkpoint_and_a_second_stop_is_refused_meanwhile(
     assert done["stopped"] is True and done["processes"][0]["answer"] == "saved"
 
 
+def test_a_stricter_stop_takes_the_place_of_one_that_waits(telltale: Telltale, tmp_path: Path) -> None:
+    process, run = begin(telltale, tmp_path, SAVES)
+    patient = subprocess.Popen(
+        [str(telltale.binary), "stop", str(run), "--checkpoint", "--checkpoint-seconds", "600", "--json"],
+        stdout=subprocess.PIPE,
+    )
+    # The checkpoint is never done.
+    wait_until("the checkpoint", (tmp_path / "saved").exists, process)
+    killed = telltale("stop", run, "--no-checkpoint", "--grace", "5", "--kill", "--why", "at once", "--json")
+    assert (killed.returncode, killed.stderr) == (0, "")
+    assert process.wait(PATIENCE_S) < 0
+    stricter = json.loads(killed.stdout)
+    assert stricter["stopped"] is True and stricter["machines"][0]["goes_on_as"] is None
+    # Who asked first is told what became of it.
+    out, _ = patient.communicate(timeout=PATIENCE_S)
+    assert patient.returncode == 0
+    first = json.loads(out)
+    assert first["stopped"] is True and first["request"] != stricter["request"]
+    (machine,) = first["machines"]
+    assert machine["goes_on_as"] == stricter["request"]
+    assert machine["answer"] == stricter["machines"][0]["answer"]
+    done = {row["id"]: row for row in rows(telltale, run, "request.done")}
+    assert done[first["request"]]["goes_on_as"] == stricter["request"]
+    assert done[first["request"]]["stopped"] is False
+    assert {each["sigterm"] for each in done[first["request"]]["processes"]} == {"none"}
+    (end,) = rows(telltale, run, "run.attempt_end")
+    assert end["stopped"]["why"] == "at once"
+
+
 def test_without_a_checkpoint_nobody_is_waited_for(telltale: Telltale, tmp_path: Path) -> None:
     process, run = begin(telltale, tmp_path, SAVES)
     done = telltale("stop", run, "--no-checkpoint")

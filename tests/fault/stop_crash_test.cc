@@ -2,7 +2,8 @@
 // kill -9 of the agent's part of a stop at each point of its protocol, again and again: the
 // journal, the processes and the signals are real, the clock is the test's own. What the processes
 // were sent they note themselves. Each of them has had its signals, nobody else has had any, and
-// after each kill every sentence of the journal is held against what had happened by then.
+// after each kill every sentence of the journal is held against what had happened by then. In some
+// a stricter request takes the place of the one that is carried out.
 // TELLTALE_FAULT_ROUNDS: 50 kills each (2; `make fault` has 20).
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -23,6 +24,7 @@
 #include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -68,11 +70,13 @@ enum Point : std::uint8_t {
   kAfterSignal,   ///< The same.
   kSignalled,     ///< All are sent, the journal has nothing of it.
   kAnswered,      ///< The journal has the answer.
+  kTakesPlace,    ///< A stricter request takes the place of another, the journal has nothing of it.
+  kTookPlace,     ///< The journal has it.
   kPoints
 };
 constexpr std::array<const char*, kPoints> kPointNames = {
-    "request taken", "waiting",       "decided",      "batch made",    "journalled",
-    "on the disk",   "before signal", "after signal", "all signalled", "answered"};
+    "request taken", "waiting",      "decided",       "batch made", "journalled",  "on the disk",
+    "before signal", "after signal", "all signalled", "answered",   "takes place", "took place"};
 
 struct Scenario {
   const char* name;
@@ -82,6 +86,8 @@ struct Scenario {
   bool answers = false;  ///< ...and do.
   bool kill = false;     ///< Asked for in the request.
   std::size_t requests = 1;
+  /// The first request is patient; so many ticks after it the second comes, which is stricter.
+  std::optional<int> stricter_after{};
   std::size_t targets() const {
     return ranks + 1;
   }  ///< The last: the command, which has no channel.
@@ -157,13 +163,25 @@ store::RequestId IdOf(std::size_t request) {
 }
 
 store::Request RequestOf(const Scenario& scenario, std::size_t number) {
+  const bool patient = scenario.stricter_after && number == 0;
   store::Request request;
   request.id = IdOf(number);
   request.who = "test";
   request.kind = "stop";
-  request.body = JsonText(json{
-      {"why", kWhy}, {"kill", scenario.kill}, {"checkpoint_seconds", 1}, {"grace_seconds", 1}});
+  request.body = JsonText(json{{"why", kWhy},
+                               {"kill", scenario.kill && !patient},
+                               {"checkpoint", patient || !scenario.stricter_after},
+                               {"checkpoint_seconds", patient ? 900 : 1},
+                               {"grace_seconds", patient ? 900 : 1}});
   return request;
+}
+
+/// Whether a request sends it to every process.
+bool Sends(const Scenario& scenario, std::size_t request, int signal) {
+  const bool patient = scenario.stricter_after && request == 0;
+  if (signal == SIGKILL) return scenario.kill && !patient;
+  // What the first has sent the second does not send again.
+  return !scenario.stricter_after || patient != scenario.saves;
 }
 
 /// Processes of a training, and others beside them.
@@ -239,7 +257,7 @@ class AgentPart {
       now_ns_ = shared_->now_ns += kTickNs;
       // Nobody asks before they have said that they save.
       const bool early = scenario_.saves && *std::min_element(read_.begin(), read_.end() - 1) == 0;
-      if (!early && !stopper_->active() && !TakeNext()) return;
+      if (!early && !TakeDue()) return;
       Tick();
     }
     ::_exit(8);
@@ -258,21 +276,41 @@ class AgentPart {
     while (true) ::pause();
   }
 
-  bool TakeNext() {
-    for (; request_ < scenario_.requests; ++request_) {
-      const store::Request request = RequestOf(scenario_, request_);
-      if (Recovered(request.id, kRequestMarkRing) != 0) {
-        stopper_->Recall(request);
+  /// As Capture has it: those that an agent before has begun first. False: all are answered.
+  bool TakeDue() {
+    std::vector<std::size_t> due;
+    bool open = false;
+    for (std::size_t i = 0; i < scenario_.requests; ++i) {
+      const store::RequestId id = IdOf(i);
+      if (Recovered(id, kRequestMarkRing) != 0) {
+        if (recalled_.insert(i).second) stopper_->Recall(RequestOf(scenario_, i));
         continue;
       }
-      if (answered_.contains(request.id)) continue;
-      if (!stopper_->Take(request, now_ns_, &outbox_).ok()) ::_exit(7);
-      if (shared_->asked_ns[request_] == 0) shared_->asked_ns[request_] = now_ns_;
-      At(kTaken);
-      return true;
+      if (answered_.contains(id)) continue;
+      open = true;
+      if (!taken_.contains(i) && IsDue(i)) due.push_back(i);
+      if (!scenario_.stricter_after) break;
     }
-    return false;
+    std::stable_partition(due.begin(), due.end(),
+                          [&](std::size_t i) { return stopper_->HasBegun(IdOf(i)); });
+    for (const std::size_t i : due) {
+      taken_.insert(i);
+      if (!stopper_->Take(RequestOf(scenario_, i), now_ns_, &outbox_).ok()) ::_exit(7);
+      if (shared_->asked_ns[i] == 0) shared_->asked_ns[i] = now_ns_;
+      At(kTaken);
+    }
+    return open;
   }
+
+  bool IsDue(std::size_t request) const {
+    if (!scenario_.stricter_after) return !stopper_->active();
+    if (request == 0) return true;
+    const std::int64_t asked = shared_->asked_ns[0];
+    return asked != 0 && now_ns_ >= asked + *scenario_.stricter_after * kTickNs;
+  }
+
+  /// The request that is being carried out.
+  std::size_t Current() const { return stopper_->request() == IdOf(1) ? 1 : 0; }
 
   std::vector<Stopper::Target> Targets() const {
     std::vector<Stopper::Target> out;
@@ -286,11 +324,12 @@ class AgentPart {
   /// The processes' part: what they say comes some time after they were asked, once.
   void Train() {
     if (!scenario_.saves) return;
+    const std::size_t request = Current();
     for (std::size_t i = 0; i < scenario_.ranks; ++i) {
       std::uint32_t said = 1;
-      const std::int64_t asked = shared_->asked_ns[request_];
+      const std::int64_t asked = shared_->asked_ns[request];
       const bool saved = scenario_.answers && asked != 0 && now_ns_ >= asked + 3 * kTickNs;
-      if (saved) said += static_cast<std::uint32_t>(request_) + 1;
+      if (saved) said += static_cast<std::uint32_t>(request) + 1;
       if (shared_->said[i] < said) shared_->said[i] = said;
     }
   }
@@ -317,7 +356,12 @@ class AgentPart {
   /// As Agent::Run and Agent::Tick have it.
   void Tick() {
     Train();
+    const store::RequestId before = stopper_->request();
     stopper_->Poll(Targets(), now_ns_, &outbox_);
+    const store::RequestId after = stopper_->request();
+    const bool takes_place =
+        before != after && before != store::RequestId{} && after != store::RequestId{};
+    if (takes_place) At(kTakesPlace);
     if (!outbox_.empty()) At(kDecided);
     format::Batch batch;
     data_.clear();
@@ -336,6 +380,7 @@ class AgentPart {
     outbox_.Sent();
     stopper_->Settle(true);
     stopper_->Drained();
+    if (takes_place) At(kTookPlace);
     if (!idle) At(kJournalled);
     if (answers) At(kAnswered);
     if (const std::uint64_t number = stopper_->waits_for(); number != 0) {
@@ -356,7 +401,7 @@ class AgentPart {
     const std::uint32_t before = shared_->terms[i];
     if (::syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) != 0) return errno;
     auto& sent = signal == SIGKILL ? shared_->kill_sent : shared_->term_sent;
-    sent[request_][i].fetch_add(1);
+    sent[Current()][i].fetch_add(1);
     At(kAfterSignal);
     // The clock is ours: what follows from it has followed before it goes on.
     const bool ends = signal == SIGKILL || scenario_.obeys;
@@ -376,7 +421,8 @@ class AgentPart {
   std::set<store::RequestId> answered_;
   std::vector<std::uint64_t> read_;  ///< Of the ring of each process.
   std::vector<std::unique_ptr<std::string>> data_;
-  std::size_t request_ = 0;
+  std::set<std::size_t> taken_;     ///< Requests, by this agent.
+  std::set<std::size_t> recalled_;  ///< Those that one before has answered.
   std::int64_t now_ns_ = 0;
 };
 
@@ -419,8 +465,13 @@ class Sentences {
       EXPECT_EQ(data.at("who"), "test");
       EXPECT_EQ(data.at("why"), kWhy);
       EXPECT_EQ(data.at("again").get<bool>(), begun_.contains(id));
-      if (begun_.emplace(id, row.time_ns).second) return;
+      if (begun_.emplace(id, row.time_ns).second) {
+        EXPECT_EQ(data.value("instead_of", ""),
+                  scenario_.stricter_after && request == 1 ? store::Hex(IdOf(0)) : "");
+        return;
+      }
       EXPECT_TRUE(killed_);
+      EXPECT_FALSE(data.contains("instead_of"));
     } else if (row.kind == "stop.decided") {
       Decided(row, data, request);
     } else if (row.kind == "stop.signal") {
@@ -435,17 +486,17 @@ class Sentences {
 
   void Decided(const format::EventRow& row, const json& data, std::size_t request) {
     const int signal = data.at("signal").get<int>();
-    EXPECT_TRUE(signal == SIGTERM || (signal == SIGKILL && scenario_.kill));
+    EXPECT_TRUE(Sends(scenario_, request, signal));
     for (const json& process : data.at("processes")) {
       EXPECT_TRUE(decided_.emplace(request, NumberOf(process), signal).second)
           << "decided a second time";
     }
     const std::int64_t begun = begun_[data.at("id").get<std::string>()];
-    if (scenario_.saves && !scenario_.answers) {
+    if (scenario_.saves && !scenario_.answers && !scenario_.stricter_after) {
       EXPECT_GE(row.time_ns - begun, kSecond);
     }
     if (signal == SIGKILL) {
-      EXPECT_GE(row.time_ns - term_ns_, kSecond);
+      EXPECT_GE(row.time_ns - std::max(begun, term_ns_), kSecond);
     }
     if (!scenario_.answers) return;
     // All have saved by then.
@@ -458,7 +509,7 @@ class Sentences {
 
   void Signalled(const format::EventRow& row, const json& data, std::size_t request) {
     const int signal = data.at("signal").get<int>();
-    EXPECT_TRUE(signal == SIGTERM || (signal == SIGKILL && scenario_.kill));
+    EXPECT_TRUE(Sends(scenario_, request, signal));
     if (signal == SIGTERM) term_ns_ = row.time_ns;
     std::size_t sent = 0;
     for (const json& process : data.at("processes")) {
@@ -486,14 +537,19 @@ class Sentences {
   }
 
   void Done(const format::EventRow& row, const json& data, std::size_t request) {
+    // Another one takes its place: all live by then, and may have ended since.
+    const bool goes_on = scenario_.stricter_after && request == 0;
+    EXPECT_EQ(data.value("goes_on_as", ""), goes_on ? store::Hex(IdOf(1)) : "");
     std::set<int> left;
     std::set<std::size_t> listed;
     for (const json& process : data.at("processes")) {
       const std::size_t i = NumberOf(process);
       EXPECT_TRUE(listed.insert(i).second);
-      const bool lives = !scenario_.obeys && !scenario_.kill;
+      const bool lives = goes_on || (!scenario_.obeys && !scenario_.kill);
       EXPECT_EQ(process.value("state", ""), lives ? "left" : "ended");
-      EXPECT_EQ(processes_.Ended(i), !lives);
+      if (!goes_on) {
+        EXPECT_EQ(processes_.Ended(i), !lives);
+      }
       if (lives) left.insert(processes_.pids[i]);
       const auto delivered = [&](const char* key, int signal) {
         const std::string word = process.value(key, "");
@@ -501,11 +557,14 @@ class Sentences {
         if (word == "unknown") {
           EXPECT_TRUE(killed_ && !lives);
         }
+        // What the one before has sent is in the account of the one that took its place.
+        const bool taken_over =
+            scenario_.stricter_after && request == 1 && Sends(scenario_, 0, signal);
         EXPECT_TRUE(word == "sent" || word == "had ended" || word == "unknown" ||
-                    (word == "none" && signal == SIGKILL && !scenario_.kill))
+                    (word == "none" && !Sends(scenario_, request, signal) && !taken_over))
             << word;
         if (word != "none") {
-          EXPECT_GE(Sent(request, i, signal), 1U);
+          EXPECT_GE(Sent(taken_over ? 0 : request, i, signal), 1U);
         }
       };
       delivered("sigterm", SIGTERM);
@@ -600,14 +659,17 @@ class StopCrashTest : public ::testing::Test {
       EXPECT_EQ(shared.others[i], 0U);
       EXPECT_GE(shared.terms[i], 1U) << "SIGTERM is missing";
       for (std::size_t request = 0; request < scenario.requests; ++request) {
-        EXPECT_GE(shared.term_sent[request][i], 1U) << "SIGTERM is missing";
-        EXPECT_GE(shared.kill_sent[request][i], scenario.kill ? 1U : 0U);
-        if (!scenario.kill) {
-          EXPECT_EQ(shared.kill_sent[request][i], 0U) << "a wrong SIGKILL";
+        for (const int signal : {SIGTERM, SIGKILL}) {
+          const bool due = Sends(scenario, request, signal);
+          const std::uint32_t sent =
+              (signal == SIGKILL ? shared.kill_sent : shared.term_sent)[request][i];
+          EXPECT_GE(sent, due ? 1U : 0U) << "signal " << signal << " is missing";
+          if (!due) {
+            EXPECT_EQ(sent, 0U) << "a wrong signal " << signal;
+          }
+          counts->signals += sent;
+          counts->repeated += sent - (due ? 1 : 0);
         }
-        const std::uint32_t sent = shared.term_sent[request][i] + shared.kill_sent[request][i];
-        counts->signals += sent;
-        counts->repeated += sent - (scenario.kill ? 2 : 1);
       }
       if (scenario.kill) {
         EXPECT_TRUE(WIFSIGNALED(statuses[i]) && WTERMSIG(statuses[i]) == SIGKILL);
@@ -640,6 +702,33 @@ class StopCrashTest : public ::testing::Test {
   std::mt19937 random_{7};
 };
 
+std::vector<Scenario> StricterScenarios(std::size_t ranks) {
+  return {{.name = "it waits for checkpoints, and is stopped at once",
+           .ranks = ranks,
+           .obeys = false,
+           .saves = true,
+           .kill = true,
+           .requests = 2,
+           .stricter_after = 3},
+          {.name = "it waits for checkpoints, and obeys a stop that does not",
+           .ranks = ranks,
+           .saves = true,
+           .requests = 2,
+           .stricter_after = 0},
+          {.name = "SIGKILL is asked for while SIGTERM is sent",
+           .ranks = ranks,
+           .obeys = false,
+           .kill = true,
+           .requests = 2,
+           .stricter_after = 0},
+          {.name = "it lives on, and SIGKILL is asked for",
+           .ranks = ranks,
+           .obeys = false,
+           .kill = true,
+           .requests = 2,
+           .stricter_after = 8}};
+}
+
 std::vector<Scenario> Scenarios() {
   std::vector<Scenario> out;
   for (const std::size_t ranks : {1, 8}) {
@@ -657,6 +746,7 @@ std::vector<Scenario> Scenarios() {
                    .saves = true,
                    .answers = true,
                    .requests = 2});
+    for (Scenario& scenario : StricterScenarios(ranks)) out.push_back(scenario);
   }
   return out;
 }
@@ -665,6 +755,8 @@ TEST_F(StopCrashTest, EachProcessHasItsSignalsAndEachSentenceIsTrueWhereverTheAg
   const char* rounds = ::getenv("TELLTALE_FAULT_ROUNDS");
   const std::uint32_t kills = 50U * (rounds != nullptr ? std::max(1, std::atoi(rounds)) : 2);
   const std::vector<Scenario> scenarios = Scenarios();
+  std::vector<Scenario> stricter = StricterScenarios(1);
+  for (const Scenario& scenario : StricterScenarios(8)) stricter.push_back(scenario);
   Counts counts;
   // Nobody dies.
   for (const Scenario& scenario : scenarios) {
@@ -678,8 +770,11 @@ TEST_F(StopCrashTest, EachProcessHasItsSignalsAndEachSentenceIsTrueWhereverTheAg
   for (std::size_t i = 0; counts.kills < kills; ++i) {
     const auto point = static_cast<int>(i % kPoints);
     const std::size_t turn = i / kPoints;
-    const Scenario& scenario = scenarios[(turn + i) % scenarios.size()];
-    const std::uint32_t nth = turn == 0 ? 1 : 1 + static_cast<std::uint32_t>(random_() % 9);
+    // These come in some scenarios alone, and once there.
+    const bool rare = point == kTakesPlace || point == kTookPlace;
+    const Scenario& scenario =
+        rare ? stricter[(turn + i) % stricter.size()] : scenarios[(turn + i) % scenarios.size()];
+    const std::uint32_t nth = turn == 0 || rare ? 1 : 1 + static_cast<std::uint32_t>(random_() % 9);
     SCOPED_TRACE(std::string(scenario.name) + ", " + std::to_string(scenario.ranks) + " ranks, " +
                  kPointNames[static_cast<std::size_t>(point)] + " " + std::to_string(nth));
     Stop(scenario, point, nth, &counts);

@@ -225,5 +225,47 @@ TEST(Stop, TheNextRequestSignalsThoseAnewThatLiveOnAndTheCommandIsNamed) {
   EXPECT_TRUE(training.AccountOf(second).value("stopped", false));
 }
 
+TEST(Stop, AStricterRequestTakesThePlaceOfAPatientOneWhoeverDies) {
+  std::random_device random;
+  for (int round = 0; round < Rounds(); ++round) {
+    // Once the journal has the change, or any time after the second request.
+    const int wait_ms = round % 2 == 0 ? -1 : std::uniform_int_distribution<int>(0, 300)(random);
+    SCOPED_TRACE("killed after " + std::to_string(wait_ms) + " ms");
+    Training training("live_on", "trap '' TERM; ");
+    ASSERT_TRUE(training.Trains()) << training.started().Err();
+    const std::string patient = training.Ask({{"grace_seconds", 3600}});
+    ASSERT_TRUE(Await([&] { return !training.EventsOf("stop.signal").empty(); }));
+    const std::string stricter = training.Ask({{"grace_seconds", 0.5}, {"kill", true}});
+    if (wait_ms < 0) {
+      ASSERT_TRUE(Await([&] { return training.Answered(patient); })) << training.started().Err();
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
+    }
+    training.KillAgent();
+    EXPECT_EQ(training.started().Wait(), -SIGKILL) << training.started().Err();
+    for (std::size_t i = 0; i < kRanks; ++i) {
+      EXPECT_EQ(training.ranks().terms[i], 1U) << "what was sent is not sent again, rank " << i;
+    }
+    const json first = training.AccountOf(patient);
+    EXPECT_EQ(first.value("goes_on_as", ""), stricter) << first.dump();
+    EXPECT_EQ(first.at("left").size(), kRanks + 1);
+    for (const json& process : first.at("processes")) {
+      EXPECT_EQ(process.at("sigterm"), "sent");
+      EXPECT_EQ(process.at("sigkill"), "none");
+    }
+    const json second = training.AccountOf(stricter);
+    EXPECT_TRUE(second.value("stopped", false)) << second.dump();
+    EXPECT_EQ(second.at("processes").size(), kRanks + 1);
+    for (const json& process : second.at("processes")) {
+      EXPECT_EQ(process.at("sigterm"), "sent");
+      EXPECT_NE(process.at("sigkill"), "none");
+    }
+    const auto ends = training.EventsOf("run.attempt_end");
+    ASSERT_EQ(ends.size(), 1U);
+    EXPECT_EQ(ends[0].data.at("stopped").value("request", ""), stricter);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
 }  // namespace
 }  // namespace telltale::fault

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "base/json.h"
 #include "base/units.h"
@@ -86,6 +87,48 @@ TEST_P(WallClock, AStepChangesNoDuration) {
   EXPECT_GT(listed, 0.5);
   EXPECT_LE(listed, took.count());
   EXPECT_NE(TextOf(run / "report.html").find("the wall clock was set"), std::string::npos);
+}
+
+TEST_P(WallClock, ARulesStopIsNoneOfAnAttemptBefore) {
+  const Scratch scratch("clock-stop");
+  const fs::path shift = scratch / "shift";
+  const fs::path run = scratch / "run";
+  Oracle* const oracle = Oracle::Map((scratch / "oracle").c_str());
+  ASSERT_NE(oracle, nullptr);
+  std::ofstream(scratch / "rules.toml")
+      << "defaults = false\n[rules.above]\nexpression = \"scalar:mark > 100\"\n"
+         "severity = \"high\"\n[[rules.above.actions]]\nkind = \"stop\"\ndry_run = false\n";
+  // It trains once the clock was set.
+  const std::string script =
+      fmt::format("while [ ! -e '{}' ]; do sleep 0.02; done; exec '{}' '{}' 1000000 1000",
+                  (scratch / "go").string(), TrainerPath(), (scratch / "oracle").string());
+  Started started;
+  {
+    const ScopedVariable where("WALL_CLOCK_SHIFT", shift.string());
+    const ScopedVariable state("XDG_STATE_HOME", (scratch / "state").string());
+    const Preload clock(TELLTALE_WALL_CLOCK);
+    started = StartRun(run, {"--no-serve", "--rules", scratch / "rules.toml"},
+                       {"/bin/sh", "-c", script}, scratch / "err");
+  }
+  ASSERT_TRUE(Await([&] {
+    const auto info = store::ReadRunInfo(run);
+    return info.ok() && !info->attempts.empty();
+  })) << started.Err();
+  std::ofstream(scratch / "next") << GetParam() << std::flush;
+  fs::rename(scratch / "next", shift);
+  std::ofstream(scratch / "go") << std::flush;
+  EXPECT_EQ(started.Wait(), -SIGTERM) << started.Err();
+  Recorded recorded;
+  ReadRun(run, &recorded);
+  EXPECT_EQ(CountEvents(recorded, "stop.begun"), 1U);
+  for (const auto& row : recorded.rows.events) {
+    const auto data = ParseJson(row.data);
+    if (row.kind == "request.refused") {
+      EXPECT_EQ(row.message.find("attempt"), std::string_view::npos) << row.message;
+    }
+    if (row.kind != "run.attempt_end") continue;
+    EXPECT_EQ(data["stopped"]["rule"], "above") << row.data;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(By, WallClock, ::testing::Values(-3600, 315'360'000), [](const auto& by) {

@@ -24,9 +24,11 @@ class Probe:
 
     def __init__(self) -> None:
         self.said: list[str] = []
+        self.answers: list[tuple[str, str]] = []  # (kind, last digit of the request's id).
 
     def event(self, kind: str, severity: int, subject: str, message: str, data: str) -> None:
         self.said.append(kind)
+        self.answers.append((kind, json.loads(data).get("request", "")[-1:]))
 
 
 @pytest.fixture
@@ -36,6 +38,10 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> Probe:
     monkeypatch.setattr(_stop, "_state", _stop._State())
     monkeypatch.delenv("TELLTALE_RUN", raising=False)
     return there
+
+
+def numbered(number: int, **body: Any) -> Any:
+    return _stop.Stop({**request(**body), "id": f"{number:032x}"})
 
 
 def request(**body: Any) -> dict[str, Any]:
@@ -65,6 +71,29 @@ def test_others_are_left_alone(tmp_path: Path) -> None:
     write(tmp_path, "e.json", "[1]")
     write(tmp_path, "f.tmp", request())
     assert _stop.Requests(tmp_path, since_ns=5).look() is None
+
+
+def test_whose_attempt_it_is_no_clock_decides(tmp_path: Path) -> None:
+    requests = _stop.Requests(tmp_path, since_ns=1000, attempt=2)
+    # The clock was set back since the attempt began; and it was ahead in the one before.
+    write(tmp_path, "a.json", {**request(why="now"), "time_ns": 4, "attempt": 2})
+    write(tmp_path, "b.json", {**request(why="before"), "time_ns": 2000, "attempt": 1})
+    found = requests.look()
+    assert found is not None and found.why == "now"
+    assert requests.look() is None
+    # What names no attempt, or no number, goes by the clock.
+    write(tmp_path, "c.json", {**request(why="old"), "time_ns": 999, "attempt": "2"})
+    assert requests.look() is None
+    write(tmp_path, "d.json", {**request(why="new"), "time_ns": 1000, "attempt": True})
+    assert requests.look() is not None
+
+
+def test_the_attempt_is_read_from_the_run(tmp_path: Path) -> None:
+    attempts = [{"number": 1, "start_ns": 5}, {"number": 2, "start_ns": 3}]
+    (tmp_path / "run.json").write_text(json.dumps({"attempts": attempts}))
+    assert _stop._attempt(tmp_path) == (3, 2)
+    (tmp_path / "run.json").write_text("{}")
+    assert _stop._attempt(tmp_path)[1] == 0
 
 
 def test_no_link_is_followed_and_no_pipe_is_waited_for(tmp_path: Path) -> None:
@@ -297,3 +326,90 @@ def test_a_stop_between_two_trials_leaves_the_search_alone(probe: Probe) -> None
     with _stop.Trial() as second:
         _stop.check()
     assert not second.stopped
+
+
+def test_one_checkpoint_answers_all_that_ask_for_it(probe: Probe) -> None:
+    """A stricter request comes before the first is answered: the agent may go on with either."""
+    saved: list[str] = []
+    _stop.on_stop(lambda stop: saved.append(stop.why))
+    _stop.arrived(numbered(1, why="first"))
+    _stop.arrived(numbered(2, why="second"))
+    _stop.check()
+    _stop.check()
+    assert saved == ["first"]
+    assert probe.answers[1:] == [("stop.saved", "1"), ("stop.saved", "2")]
+
+
+def test_a_request_that_comes_while_the_checkpoint_is_written_has_it_too(probe: Probe) -> None:
+    saved: list[str] = []
+
+    def save(stop: Any) -> None:
+        saved.append(stop.why)
+        _stop.arrived(numbered(2, why="second"))
+
+    _stop.on_stop(save)
+    _stop.arrived(numbered(1, why="first"))
+    _stop.check()
+    _stop.check()
+    assert saved == ["first"]
+    assert probe.answers[1:] == [("stop.saved", "1"), ("stop.saved", "2")]
+
+
+def test_a_request_that_comes_after_the_next_step_is_saved_for_again(probe: Probe) -> None:
+    saved: list[str] = []
+    _stop.on_stop(lambda stop: saved.append(stop.why))
+    for number, why in ((1, "first"), (2, "second")):
+        _stop.arrived(numbered(number, why=why))
+        _stop.check()
+    assert saved == ["first", "second"]
+    assert probe.answers[1:] == [("stop.saved", "1"), ("stop.saved", "2")]
+
+
+def test_a_failure_is_said_once_the_other_callbacks_are_through(probe: Probe) -> None:
+    """The agent waits for nothing more then, and would end the process in the midst of a checkpoint."""
+
+    def fail(stop: Any) -> None:
+        raise OSError("disk full")
+
+    _stop.on_stop(fail)
+    _stop.on_stop(lambda stop: probe.said.append("written"))
+    _stop.arrived(numbered(1))
+    _stop.check()
+    assert probe.said == ["stop.ready", "stop.ready", "written", "stop.failed"]
+
+
+def test_a_callback_that_ends_the_process_leaves_nothing_half_answered(probe: Probe) -> None:
+    def end(stop: Any) -> None:
+        raise SystemExit(3)
+
+    _stop.on_stop(end)
+    _stop.arrived(numbered(1))
+    with pytest.raises(SystemExit):
+        _stop.check()
+    assert probe.said == ["stop.ready"]
+    # Somebody caught it, and trains on: the next request is a new one.
+    with pytest.raises(SystemExit):
+        _stop.arrived(numbered(2))
+        _stop.check()
+
+
+def test_a_trial_that_is_given_up_answers_all_that_asked(probe: Probe) -> None:
+    with _stop.Trial():
+        _stop.arrived(numbered(1))
+        _stop.arrived(numbered(2, checkpoint=False))
+        _stop.check()
+    assert probe.answers[1:] == [("stop.kept", "1"), ("stop.kept", "2")]
+    with _stop.Trial():
+        _stop.arrived(numbered(3))
+        _stop.arrived(numbered(4))
+    assert probe.answers[4:] == [("stop.kept", "3"), ("stop.kept", "4")]
+
+
+def test_a_request_that_comes_while_a_trial_is_given_up_is_answered(probe: Probe) -> None:
+    with _stop.Trial():
+        _stop.arrived(numbered(1))
+        try:
+            _stop.check()
+        finally:
+            _stop.arrived(numbered(2))
+    assert sorted(probe.answers[1:]) == [("stop.kept", "1"), ("stop.kept", "2")]

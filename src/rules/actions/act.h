@@ -20,6 +20,7 @@ struct ActContext {
   const std::atomic<bool>* stop = nullptr;  ///< Not null.
   Pause pause;                              ///< Not null.
   std::int64_t unix_ns = 0;                 ///< When it was decided.
+  std::uint32_t attempt = 0;                ///< In which attempt of the run; 0: not known.
 };
 
 // net: threads of their own.

@@ -166,6 +166,7 @@ std::vector<Decision> Decider::Decide(const std::vector<Finding>& revisions, con
       decision.spec = action.spec;
       decision.finding = finding;
       decision.unix_ns = now.unix_ns;
+      decision.attempt = now.attempt;
       decision.due_ns = now.run_ns + GroupWaitNs(action.spec);
       out.push_back(std::move(decision));
     }

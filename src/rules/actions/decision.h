@@ -20,9 +20,10 @@
 namespace telltale::rules {
 
 struct Moment {
-  std::int64_t run_ns = 0;   ///< The run's clock: cool-down and waiting count by it.
-  std::int64_t unix_ns = 0;  ///< The wall's: silence ends by it.
-  bool over = false;         ///< The training has ended.
+  std::int64_t run_ns = 0;    ///< The run's clock: cool-down and waiting count by it.
+  std::int64_t unix_ns = 0;   ///< The wall's: silence ends by it.
+  bool over = false;          ///< The training has ended.
+  std::uint32_t attempt = 0;  ///< Of the run; 0: not known.
 };
 
 struct Decision {
@@ -30,8 +31,9 @@ struct Decision {
   std::string action_id;  ///< ActionId of the spec.
   ActionSpec spec;
   Finding finding;
-  std::int64_t due_ns = 0;   ///< By the run's clock.
-  std::int64_t unix_ns = 0;  ///< When it was decided.
+  std::int64_t due_ns = 0;    ///< By the run's clock.
+  std::int64_t unix_ns = 0;   ///< When it was decided.
+  std::uint32_t attempt = 0;  ///< And in which attempt of the run; 0: not known.
   /// Empty: it acts. Else why not: "dry run", "not agreed to", "switched off", "silenced",
   /// "cool-down", "the training has ended", "too many wait".
   std::string held;

@@ -12,6 +12,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -159,9 +160,12 @@ void Dispatcher::Recall(std::string_view kind, std::string_view data, std::int64
     const std::string held = Text(json, "held");
     decider_.Recall(key, Text(json, "rule"), Text(json, "id"), held, run_ns);
     if (held.empty()) {
-      recalled_.push_back({key, Text(json, "rule"), Text(json, "incident"), Text(json, "id"),
-                           Text(json, "action"), Integer(json, "due_ns"), Integer(json, "unix_ns"),
-                           false});
+      recalled_.push_back(
+          {key, Text(json, "rule"), Text(json, "incident"), Text(json, "id"), Text(json, "action"),
+           Integer(json, "due_ns"), Integer(json, "unix_ns"),
+           static_cast<std::uint32_t>(std::clamp<std::int64_t>(
+               Integer(json, "attempt"), 0, std::numeric_limits<std::uint32_t>::max())),
+           false});
     }
     return;
   }
@@ -223,7 +227,7 @@ void Dispatcher::TakeUp(const std::vector<Finding>& all, const Moment& now,
       continue;
     }
     Task task;
-    task.decision = {r.key, r.action_id, *spec, *finding, r.due_ns, r.unix_ns, {}};
+    task.decision = {r.key, r.action_id, *spec, *finding, r.due_ns, r.unix_ns, r.attempt, {}};
     task.stage = Stage::kWaiting;
     tasks_.push_back(std::move(task));
   }
@@ -326,7 +330,8 @@ std::vector<ActionEvent> Dispatcher::Round(const std::vector<Finding>& fresh,
                                          {"severity", Name(finding.incident.severity)},
                                          {"held", decision.held},
                                          {"due_ns", decision.due_ns},
-                                         {"unix_ns", decision.unix_ns}})});
+                                         {"unix_ns", decision.unix_ns},
+                                         {"attempt", decision.attempt}})});
     if (!decision.held.empty()) continue;
     Task task;
     task.decision = std::move(decision);
@@ -374,6 +379,7 @@ void Dispatcher::Perform(const std::string& lead) {
       spec = task.decision.spec;
       id = task.decision.action_id;
       at.unix_ns = task.decision.unix_ns;
+      at.attempt = task.decision.attempt;
     }
     notice.findings.push_back(task.decision.finding);
     notice.held += decider_.TakeHeld(task.decision.finding.rule, task.decision.action_id);

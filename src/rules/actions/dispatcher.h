@@ -70,6 +70,7 @@ class Dispatcher {
   struct Recalled {
     std::string key, rule, incident, action_id, kind;
     std::int64_t due_ns = 0, unix_ns = 0;
+    std::uint32_t attempt = 0;
     bool started = false;
   };
   struct Outcome {

@@ -86,6 +86,29 @@ TEST(Dispatcher, AWatcherThatDiesBetweenDecisionAndActionRepeatsNoStop) {
   EXPECT_EQ(Requests(run.path()), 1U);
 }
 
+TEST(Dispatcher, AStopIsOfTheAttemptInWhichItWasDecided) {
+  // The next watcher's attempt is another, and the wall clock was set back in between.
+  for (const bool recalled : {false, true}) {
+    const store::TempFolder run;
+    const Moment then = {.run_ns = 1, .unix_ns = 1'700'000'000'000'000'000, .attempt = 1};
+    const Moment now = {.run_ns = 2, .unix_ns = 1'600'000'000'000'000'000, .attempt = 2};
+    Dispatcher first(Rules("stop"), {run.path(), "r", "r", "h"});
+    const auto journal = first.Round(Findings(), Findings(), then);
+    Dispatcher second(Rules("stop"), {run.path(), "r", "r", "h"});
+    Dispatcher* acts = &first;
+    if (recalled) {
+      RecallAll(&second, journal);
+      second.Round({}, Findings(), now);
+      acts = &second;
+    }
+    acts->Journalled();
+    acts->Durable();
+    const auto found = store::RequestReader(run.path()).Poll();
+    ASSERT_EQ(found.requests.size(), 1U);
+    EXPECT_EQ(found.requests[0].attempt, 1U);
+  }
+}
+
 TEST(Dispatcher, WhatCannotBeRepeatedIsNot) {
   const store::TempFolder run;
   const Moment now = {.run_ns = 1, .unix_ns = 2};

@@ -37,6 +37,7 @@ Result<std::string> Ask(const char* kind, const ordered_json& body, const Notice
   request.id = IdOf(notice.key, at.unix_ns);
   request.who = kWho;
   request.time_ns = at.unix_ns;
+  request.attempt = at.attempt;
   request.kind = kind;
   request.body = JsonText(body);
   // There already: a watcher before us has written it, and it is never written twice.
