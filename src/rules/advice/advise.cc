@@ -199,7 +199,9 @@ Status AddAdvice(const std::filesystem::path& run, Replay* replay) {
   Advice advice = AdviseOn(facts);
   std::vector<Finding> all = std::move(replay->findings);
   Join(std::move(advice.findings), &all);
-  replay->findings = Ranked(std::move(all));
+  std::size_t more = 0;
+  replay->findings = Ranked(std::move(all), &more);
+  replay->findings_left_out += more;
   for (RuleState& state : advice.checks) replay->rules.push_back(std::move(state));
   return {};
 }

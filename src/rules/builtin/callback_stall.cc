@@ -23,6 +23,7 @@
 #include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
 #include "rules/builtin/reinforcement.h"
+#include "rules/builtin/single_steps.h"
 #include "rules/groups.h"
 #include "rules/registry.h"
 
@@ -82,7 +83,8 @@ struct Stall {
   std::int64_t start_ns = 0;
   std::int64_t end_ns = 0;
   double ns = 0;
-  std::string span;  ///< The longest in it.
+  double known_ns = 0;  ///< Process::known_ns where it began.
+  std::string span;     ///< The longest in it.
   double span_ns = 0;
   bool runtime = false;  ///< It is the framework's, not the program's.
   double eval_ns = 0;
@@ -156,7 +158,9 @@ class CallbackStall final : public Rule {
     std::int64_t written_ns = 0;
     bool acts = false;  ///< Its model plays an environment: between updates it makes its data.
 
-    double total_ns = 0;    ///< Since the first stall that is kept.
+    double known_ns =
+        0;  ///< Of the steps that are there, and between those that follow each other.
+    double total_ns = 0;    ///< Of it, since the first stall that is kept.
     double counted_ns = 0;  ///< Stalls of the open incident.
     std::int64_t count = 0;
   };
@@ -185,6 +189,7 @@ class CallbackStall final : public Rule {
         continue;
       }
       const double ns = process.stalls.back().ns;
+      process.known_ns -= ns;
       process.total_ns = std::max(0.0, process.total_ns - ns);
       if (process.open) {
         process.counted_ns -= ns;
@@ -222,29 +227,34 @@ class CallbackStall final : public Rule {
     }
     Process* process =
         processes_.Find(row, writer_, [&](Process* former) { End(former, reporter); });
-    if (process == nullptr || !process->BeginStep(row.step)) return;
+    if (process == nullptr) return;
+    const bool follows = Follows(row.step, process->last_step);
+    if (!process->BeginStep(row.step)) return;
     const std::int64_t before = std::exchange(process->end_ns, row.time_ns + row.duration_ns);
     const auto spans = std::exchange(process->spans, {});
     const double eval_ns = std::exchange(process->eval_ns, 0);
     if (++process->seen <= kWarmupSteps) return;
     // Between steps lie evaluations; what a callback does without a model is in the phase other.
-    const double gap = static_cast<double>(std::max<std::int64_t>(0, row.time_ns - before));
+    const double gap =
+        follows ? static_cast<double>(std::max<std::int64_t>(0, row.time_ns - before)) : 0;
     const format::StepRow own = WithoutProbe(row);
     const auto duration = static_cast<double>(own.duration_ns);
     const auto other = static_cast<double>(own.other_ns);
+    process->known_ns += gap + duration;
     process->total_ns += gap + duration;
     bool stalled = false;
     if (process->normal.size() >= kMinNormal) {
       has_data_ = true;
       Measure(process);
       const double ns = gap + std::max(0.0, other - process->median_other);
-      stalled = ns > ratio_ * process->median;
+      stalled = ns > ratio_ * process->median && ns >= kLeastLongerNs;
       if (stalled) {
         Stall stall;
         stall.step = row.step;
         stall.start_ns = row.time_ns - static_cast<std::int64_t>(gap);
         stall.end_ns = process->end_ns;
         stall.ns = ns;
+        stall.known_ns = process->known_ns - gap - duration;
         stall.eval_ns = eval_ns;
         double most = 0;
         for (const auto& [name, time] : spans) {
@@ -284,10 +294,10 @@ class CallbackStall final : public Rule {
     }
     process->stalls.push_back(std::move(stall));
     if (process->stalls.size() <= kStallsKept) return;
-    const std::int64_t first = process->stalls.front().start_ns;
+    const double first = process->stalls.front().known_ns;
     process->stalls.pop_front();
-    process->total_ns = std::max(
-        0.0, process->total_ns - static_cast<double>(process->stalls.front().start_ns - first));
+    process->total_ns =
+        std::max(0.0, process->total_ns - (process->stalls.front().known_ns - first));
   }
 
   /// Steps from one stall to the next, where that is nearly always the same; of an epoch it may
@@ -493,7 +503,9 @@ const RuleDesc kCallbackStallDesc{
     .formula =
         "All times without those of our own probe. Stall = time between two TRAIN steps + (the "
         "phase other of the step − its median over the newest 100 steps). It counts where it is "
-        "above ratio × the median step. With n_stalls of them (of the newest 32) of which 70 % "
+        "above ratio × the median step and at least 1 ms (shorter ones the machine makes). Between "
+        "two steps of which one was not recorded no time is known. With n_stalls of them (of the "
+        "newest 32) of which 70 % "
         "have the same distance in steps: share = Σ stalls / time from the first to the newest, "
         "without that one (what passes between two boostings apart); low from low_share, medium "
         "from medium_share, high from high_share. "
