@@ -25,6 +25,7 @@
 #include "rules/builtin/reinforcement.h"
 #include "rules/builtin/single_steps.h"
 #include "rules/groups.h"
+#include "rules/lifecycle.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::callback_stall {
@@ -47,6 +48,11 @@ constexpr std::size_t kNormalSteps = 100;
 constexpr std::size_t kStallsKept = 32;
 constexpr std::size_t kMaxNames = 64;
 constexpr double kMinWritten = 1e6;
+/// Share of the time that the main thread of a process stood in the queue of a core.
+constexpr std::string_view kQueued = "proc.run_delay";
+constexpr std::size_t kMostQueued = 4096;  ///< Processes, the workers of loaders among them.
+/// Others have a core no longer than this before a program has its turn again.
+constexpr double kLongestTurnNs = 100e6;
 /// Of the stalls' time: where LoopOverhead names that much of it, its finding says more.
 constexpr double kExplained = 0.8;
 
@@ -113,7 +119,8 @@ class CallbackStall final : public Rule {
       runtime_[series.id] = true;
       return true;
     }
-    return series.name == "proc.write_call_bytes_rate" && series.pid != 0;
+    return (series.name == "proc.write_call_bytes_rate" || series.name == kQueued) &&
+           series.pid != 0;
   }
 
   void OnRecord(const Record& record, Reporter* reporter) override {
@@ -123,10 +130,11 @@ class CallbackStall final : public Rule {
     } else if (const auto* span = record.As<format::SpanRow>()) {
       OnSpan(*span, record.series < runtime_.size() && runtime_[record.series]);
     } else if (const auto* metric = record.As<format::MetricRow>()) {
-      OnWritten(*metric);
+      metric->name == kQueued ? OnQueued(*metric) : OnWritten(*metric);
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
         processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
+        queued_.erase({writer_, event->pid});
       } else if (event->kind == "boosting.start") {
         OnNextTraining(*event);
       } else if (ReinforcementSigns::IsEvent(event->kind)) {
@@ -213,6 +221,22 @@ class CallbackStall final : public Rule {
         }
       }
     }
+  }
+
+  void OnQueued(const format::MetricRow& metric) {
+    if (!std::isfinite(metric.value)) return;
+    const std::pair process(writer_, metric.pid);
+    if (queued_.size() < kMostQueued || queued_.contains(process)) {
+      queued_[process] = metric.value / 100;
+    }
+  }
+
+  /// Whether stalls of this share of the time may be turns of other programs, which come at a
+  /// regular distance where steps are equal.
+  bool AreTurns(const Process& process, double mean_ns, double share) const {
+    const auto queued = queued_.find({process.writer, process.pid});
+    return mean_ns < kLongestTurnNs && queued != queued_.end() &&
+           queued->second >= kExplainedShare * share;
   }
 
   void OnStep(const format::StepRow& row, Reporter* reporter) {
@@ -334,8 +358,10 @@ class CallbackStall final : public Rule {
     double sum = 0;
     double evaluation = 0;
     double named = 0;
+    double written = 0;
     for (const Stall& s : process->stalls) {
       sum += s.ns;
+      written += s.written;
       evaluation += std::min(s.eval_ns, s.ns);
       named += std::min(s.span_ns, s.ns);
     }
@@ -346,6 +372,9 @@ class CallbackStall final : public Rule {
     const double time = process->total_ns - last;
     const double share = time > 0 ? (sum - last) / time : 0;
     const bool evaluates = evaluation > 0.5 * sum;
+    const auto count = static_cast<double>(process->stalls.size());
+    const bool known = evaluates || named >= 0.5 * sum || written >= kMinWritten * count;
+    if (!known && AreTurns(*process, sum / count, share)) return;
     if (share < (evaluates ? std::max(low_, evaluation_) : low_)) return;
     if (!process->open) {
       processes_.Open(process, process->stalls.front().step, process->stalls.front().start_ns);
@@ -489,6 +518,8 @@ class CallbackStall final : public Rule {
   const double evaluation_;
 
   ProcessTable<Process> processes_;
+  /// By writer and pid: as the newest sample has it, from 0 to 1.
+  std::map<std::pair<std::uint32_t, std::int32_t>, double> queued_;
   std::vector<bool> runtime_;  ///< By series: spans of the framework.
   std::uint32_t writer_ = 0;   ///< Of the record that is read.
   bool has_data_ = false;
@@ -515,7 +546,10 @@ const RuleDesc kCallbackStallDesc{
         "files is left out: it is in the wait for data too); writes of the process of 1 MB a "
         "stall. Where the process plays an environment (event environment) those alone of which a "
         "span "
-        "makes half: else the agent makes its data then. Over when none came for three times the "
+        "makes half: else the agent makes its data then. Where no evaluation, span or write is "
+        "what stalls of less than 100 ms are, nothing is said as long as the main thread stands in "
+        "the queue of a core for 80 % of their share of the time (`proc.run_delay`): they may be "
+        "turns of other programs. Over when none came for three times the "
         "distance, and where its process ends. Cost "
         "= Σ stalls.",
     .how_to_fix =
