@@ -55,6 +55,7 @@ struct Engine::Slot {
   std::unique_ptr<Rule> rule;
   std::vector<Need> needs;
   SeenByRule seen;
+  std::vector<std::uint32_t> wanted;  ///< The series of which it wants the records.
   std::uint64_t records = 0;
   std::uint32_t incidents = 0;
   bool failed = false;
@@ -231,6 +232,7 @@ const std::vector<Engine::Slot*>& Engine::WantedBy(const Series& series) {
     Guard(slot, [&](Reporter*) {
       if (!slot->rule->Wants(series)) return;
       wanted.push_back(slot);
+      slot->wanted.push_back(series.id);
       slot->seen.Add(series);
     });
   }
@@ -637,12 +639,8 @@ std::string Engine::MissingOf(const Slot& slot) const {
 std::optional<Captures> Engine::CapturesOf(const Slot& slot) const {
   if (slot.needs.empty()) return std::nullopt;
   std::vector<const Series*> series;
-  for (std::uint32_t id = 0; id < wanted_.size(); ++id) {
-    const auto& wanted = wanted_[id];
-    if (std::find(wanted.begin(), wanted.end(), &slot) != wanted.end()) {
-      series.push_back(&series_[id]);
-    }
-  }
+  series.reserve(slot.wanted.size());
+  for (const std::uint32_t id : slot.wanted) series.push_back(&series_[id]);
   return captures_.Of(slot.needs, series);
 }
 
