@@ -15,7 +15,7 @@
 #include "rules/engine.h"
 #include "rules/groups.h"
 
-namespace telltale::rules {
+namespace telltale::rules::fast_loop {
 namespace {
 
 constexpr std::int64_t kUs = 1000;
@@ -148,4 +148,4 @@ TEST(FastLoopTest, MoreStepsMakeNoMoreFindings) {
 }
 
 }  // namespace
-}  // namespace telltale::rules
+}  // namespace telltale::rules::fast_loop
