@@ -107,10 +107,11 @@ std::string Difference(const Explanation& e) {
   return out + "; of the difference: " + candidates + ".";
 }
 
-void Estimate(const RunData& data, Explanation* out) {
+void Estimate(const RunData& data, const std::vector<std::vector<std::size_t>>& groups,
+              Explanation* out) {
   const rules::Finding& first = data.replay.findings[out->findings.front()];
   out->lost_seconds = out->findings.size() == 1 ? std::max(0.0, first.incident.cost_seconds)
-                                                : data.lost_seconds_of(out->findings);
+                                                : data.lost_seconds_of(out->findings, groups);
   out->lost_money = MoneyOf(data, out->lost_seconds);
   out->gain_money = MoneyOf(data, 0);
   if (out->lost_seconds <= 0) return;
@@ -189,7 +190,7 @@ std::vector<Explanation> Explain(const RunData& data) {
     } else {
       e.cause = std::string(kNotFound);
     }
-    Estimate(data, &e);
+    Estimate(data, groups, &e);
   }
   return out;
 }

@@ -144,12 +144,17 @@ double RunData::lost_seconds() const {
 }
 
 double RunData::lost_seconds_of(const std::vector<std::size_t>& findings) const {
+  return lost_seconds_of(findings, GroupFindings(*this));
+}
+
+double RunData::lost_seconds_of(const std::vector<std::size_t>& findings,
+                                const std::vector<std::vector<std::size_t>>& groups) const {
   std::map<std::string_view, std::vector<Loss>> by_rank;
   std::vector<Loss> of_all;  // What a node, a device or a tensor costs, each rank loses.
   std::vector<bool> asked(replay.findings.size());
   for (const std::size_t index : findings) asked[index] = true;
   int group = 0;
-  for (const std::vector<std::size_t>& members : GroupFindings(*this)) {
+  for (const std::vector<std::size_t>& members : groups) {
     ++group;
     // What a rule of the user's reports may be any number.
     const auto counts = [&](std::size_t index) {

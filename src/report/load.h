@@ -46,6 +46,9 @@ struct RunData {
   double lost_seconds() const;
   /// Of these findings alone, which speak of one thing: of those that overlap the dearest counts.
   double lost_seconds_of(const std::vector<std::size_t>& findings) const;
+  /// The same, `groups` being GroupFindings of it: whoever asks of each group makes them once.
+  double lost_seconds_of(const std::vector<std::size_t>& findings,
+                         const std::vector<std::vector<std::size_t>>& groups) const;
 };
 
 /// Of a run that goes on, what was recorded until about `until_ns` (Unix time). `set`: judged by

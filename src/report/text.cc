@@ -423,9 +423,10 @@ std::string VerdictOfRecorded(const RunData& data) {
                        others > 0 ? fmt::format("; {} could not judge", others) : "");
   }
   // The first of the list that every face shows, with the cost of its group.
-  const std::vector<std::size_t> group = GroupFindings(data).front();
-  const double cost =
-      group.size() == 1 ? findings.front().incident.cost_seconds : data.lost_seconds_of(group);
+  const std::vector<std::vector<std::size_t>> groups = GroupFindings(data);
+  const std::vector<std::size_t>& group = groups.front();
+  const double cost = group.size() == 1 ? findings.front().incident.cost_seconds
+                                        : data.lost_seconds_of(group, groups);
   const std::string first = Since(findings.front());
   if (!(cost > 0)) return first + ".";
   return fmt::format("{}: {} of {} lost{}.", first, Duration(cost),

@@ -104,18 +104,23 @@ std::int64_t CaptureCount::PlannedOf(const Process& process, const Need& need) c
 std::optional<Captures> CaptureCount::Of(const std::vector<Need>& needs,
                                          const std::vector<const Series*>& series) const {
   std::optional<Captures> least;
-  for (const auto& [key, process] : processes_) {
+  std::map<ProcessKey, std::vector<const Series*>> by_process;
+  for (const Series* one : series) {
+    if (one->mode != "TRAIN" || one->id >= seen_.size()) continue;
+    by_process[{one->rank, one->pid, one->attempt}].push_back(one);
+  }
+  for (const auto& [key, of_process] : by_process) {
+    const auto known = processes_.find(key);
+    if (known == processes_.end()) continue;
+    const Process& process = known->second;
     for (const Need& need : needs) {
       const std::int64_t planned = PlannedOf(process, need);
       if (planned == 0) continue;
       // Of the collection that it names; of one that patterns fill nobody knows what belongs to it.
       std::int64_t of_it = 0;
       std::int64_t of_any = 0;
-      for (const Series* one : series) {
-        if (one->table != TableOf(need.take) || one->mode != "TRAIN" || one->id >= seen_.size() ||
-            ProcessKey(one->rank, one->pid, one->attempt) != key) {
-          continue;
-        }
+      for (const Series* one : of_process) {
+        if (one->table != TableOf(need.take)) continue;
         of_any = std::max(of_any, seen_[one->id].count);
         if (one->collection == need.collection) of_it = std::max(of_it, seen_[one->id].count);
       }

@@ -55,6 +55,7 @@ struct Engine::Slot {
   std::unique_ptr<Rule> rule;
   std::vector<Need> needs;
   SeenByRule seen;
+  std::vector<std::uint32_t> wanted;  ///< The series of which it wants the records.
   std::uint64_t records = 0;
   std::uint32_t incidents = 0;
   bool failed = false;
@@ -206,8 +207,9 @@ void Engine::CloseAll(const Slot& slot) {
       ++at;
       continue;
     }
-    if (findings_[at->second].open) CloseNow(at->second, ending_);
-    at = open_.erase(at);
+    const std::size_t index = at->second.newest;
+    if (findings_[index].open) CloseNow(index, ending_);
+    at = Drop(at);
   }
 }
 
@@ -230,6 +232,7 @@ const std::vector<Engine::Slot*>& Engine::WantedBy(const Series& series) {
     Guard(slot, [&](Reporter*) {
       if (!slot->rule->Wants(series)) return;
       wanted.push_back(slot);
+      slot->wanted.push_back(series.id);
       slot->seen.Add(series);
     });
   }
@@ -383,10 +386,11 @@ void Engine::End() {
     Guard(slot.get(), [&](Reporter* reporter) { slot->rule->OnEnd(reporter); });
   }
   // What a rule left open ends with the run; what it has closed was over.
-  for (const auto& [key, index] : open_) {
+  for (auto at = open_.begin(); at != open_.end();) {
+    const std::size_t index = at->second.newest;
     if (findings_[index].open) CloseNow(index, !courses_[index].closing());
+    at = Drop(at);
   }
-  open_.clear();
   for (const std::size_t index : lasted_) findings_[index].until_end = true;
   ended_ = true;
 }
@@ -405,42 +409,16 @@ void Engine::Judge(const Slot& slot, const Severity* before, Incident* incident)
 }
 
 void Engine::Report(Slot* slot, Incident incident) {
-  const std::pair<std::string, std::string> key(slot->name, incident.subject);
-  auto found = open_.find(key);
-  if (found != open_.end()) {
-    Finding& finding = findings_[found->second];
-    Course& course = courses_[found->second];
-    if (course.closing() || !finding.open) {
-      if (course.MayGoOn(now_ns_, settle_ns_) && AreAlike(course.last(), incident)) {
-        course.GoOn(now_ns_, finding.open);
-      } else {
-        if (finding.open) CloseNow(found->second, false);
-        open_.erase(found);
-        found = open_.end();
-      }
-    }
-  }
-  if (found == open_.end()) {
-    Judge(*slot, nullptr, &incident);
-    Finding finding;
-    // What was over may begin again where it began: at a step that a window still holds.
-    std::uint32_t before = 0;
-    do {
-      finding.id = IncidentId(slot->name, incident, before++);
-    } while (!ids_.insert(finding.id).second);
-    finding.rule = slot->name;
-    finding.wrong_result = slot->desc->wrong_result;
-    finding.standing = slot->desc->standing;
-    finding.incident = std::move(incident);
-    findings_.push_back(std::move(finding));
-    courses_.emplace_back().Open(now_ns_);
-    open_.emplace(key, findings_.size() - 1);
-    ++slot->incidents;
-    Emit(findings_.size() - 1);
+  const auto found = open_.find({slot->name, incident.subject});
+  const std::optional<std::size_t> known =
+      found == open_.end() ? std::nullopt : GoOn(&found->second, incident);
+  if (!known) {
+    Open(slot, std::move(incident), found);
     return;
   }
-  Finding& finding = findings_[found->second];
-  Course& course = courses_[found->second];
+  Finding& finding = findings_[*known];
+  Course& course = courses_[*known];
+  course.Say(incident);
   course.Take(&incident);
   Judge(*slot, &finding.incident.severity, &incident);
   const bool news = !finding.open || SaysSomethingNew(finding.incident, incident);
@@ -448,36 +426,95 @@ void Engine::Report(Slot* slot, Incident incident) {
   finding.open = true;
   finding.incident = std::move(incident);
   if (numbers && now_ns_ - course.emitted_ns >= kUpdateIntervalNs) {
-    Emit(found->second);
+    Emit(*known);
   } else if (news || course.pending) {
     if (course.TakesNews(now_ns_, finding.incident.severity)) {
-      Emit(found->second);
+      Emit(*known);
     } else {
       course.pending = true;
-      next_close_ns_ = std::min(next_close_ns_, course.next_news_ns());
+      WakeAt(*known, course.next_news_ns());
     }
   }
+}
+
+void Engine::Open(Slot* slot, Incident incident, OpenMatters::iterator matters) {
+  Judge(*slot, nullptr, &incident);
+  const std::size_t index = findings_.size();
+  Finding& finding = findings_.emplace_back();
+  // What was over may begin again where it began: at a step that a window still holds.
+  std::uint32_t& before = began_[IncidentId(slot->name, incident)];
+  do {
+    finding.id = IncidentId(slot->name, incident, before++);
+  } while (!ids_.insert(finding.id).second);
+  finding.rule = slot->name;
+  finding.wrong_result = slot->desc->wrong_result;
+  finding.standing = slot->desc->standing;
+  finding.incident = std::move(incident);
+  Course& course = courses_.emplace_back();
+  course.Open(now_ns_);
+  course.Say(finding.incident);
+  if (matters == open_.end()) {
+    open_.emplace(std::pair(slot->name, finding.incident.subject), Matters{index, {}});
+  } else {
+    matters->second.newest = index;
+  }
+  ++slot->incidents;
+  Emit(index);
+}
+
+std::optional<std::size_t> Engine::GoOn(Matters* matters, const Incident& incident) {
+  const std::size_t newest = matters->newest;
+  if (findings_[newest].open && !courses_[newest].closing()) return newest;
+  std::vector<std::size_t>& others = matters->others;
+  std::erase_if(others, [&](std::size_t i) { return !courses_[i].MayGoOn(now_ns_, settle_ns_); });
+  const auto goes_on = [&](std::size_t i) {
+    return courses_[i].MayGoOn(now_ns_, settle_ns_) && courses_[i].HasSaid(incident);
+  };
+  const auto other = std::find_if(others.begin(), others.end(), goes_on);
+  if (goes_on(newest) || (other == others.end() && others.size() + 1 >= kMostMatters &&
+                          courses_[newest].MayGoOn(now_ns_, settle_ns_))) {
+    courses_[newest].GoOn(now_ns_, findings_[newest].open);
+    return newest;
+  }
+  std::optional<std::size_t> known;
+  if (other != others.end()) {
+    known = *other;
+    others.erase(other);
+    courses_[*known].GoOn(now_ns_, findings_[*known].open);
+    courses_[*known].ComeBack();
+    matters->newest = *known;
+  }
+  if (findings_[newest].open && courses_[newest].ClosesForAnother()) CloseNow(newest, false);
+  if (courses_[newest].MayGoOn(now_ns_, settle_ns_)) others.push_back(newest);
+  return known;
 }
 
 void Engine::Close(Slot* slot, Incident incident, bool over) {
   const auto found = open_.find({slot->name, incident.subject});
   if (found == open_.end()) return;
-  const std::size_t index = found->second;
+  const std::size_t index = found->second.newest;
   Finding& finding = findings_[index];
   Course& course = courses_[index];
   if (!finding.open || course.closing()) return;
+  course.Say(incident);
   course.Take(&incident);
   Judge(*slot, &finding.incident.severity, &incident);
   finding.incident = std::move(incident);
   const std::int64_t close_ns = course.CloseAt(finding.incident, now_ns_, settle_ns_);
   if (close_ns > now_ns_ && !ending_ && !process_ends_) {
-    next_close_ns_ = std::min(next_close_ns_, close_ns);
+    WakeAt(index, close_ns);
     return;
   }
   if (process_ends_ && !over) lasted_.push_back(index);
   CloseNow(index, ending_ && !over);
-  // A process that is gone does not go on.
-  if (ending_ || process_ends_) open_.erase(found);
+  if (ending_ || process_ends_) Drop(found);
+}
+
+Engine::OpenMatters::iterator Engine::Drop(OpenMatters::iterator matters) {
+  for (const std::size_t other : matters->second.others) {
+    if (findings_[other].open) CloseNow(other, false);
+  }
+  return open_.erase(matters);
 }
 
 void Engine::CloseNow(std::size_t index, bool until_end) {
@@ -485,31 +522,54 @@ void Engine::CloseNow(std::size_t index, bool until_end) {
   findings_[index].open = false;
   findings_[index].until_end = until_end;
   Emit(index);
+  WakeAt(index, courses_[index].forgotten_ns(settle_ns_));
+}
+
+void Engine::WakeAt(std::size_t index, std::int64_t at_ns) {
+  Course& course = courses_[index];
+  if (at_ns >= course.wake_ns) return;
+  course.wake_ns = at_ns;
+  due_.emplace(at_ns, index);
+  next_close_ns_ = due_.top().first;
 }
 
 void Engine::CloseSettled() {
-  next_close_ns_ = std::numeric_limits<std::int64_t>::max();
-  for (auto at = open_.begin(); at != open_.end();) {
-    const std::size_t index = at->second;
-    Course& course = courses_[index];
-    if (course.pending) {
-      if (course.TakesNews(now_ns_, findings_[index].incident.severity)) {
-        Emit(index);
-      } else {
-        next_close_ns_ = std::min(next_close_ns_, course.next_news_ns());
-      }
-    }
-    if (course.closing()) {
-      if (course.close_ns() <= now_ns_) {
-        CloseNow(index, false);
-      } else {
-        next_close_ns_ = std::min(next_close_ns_, course.close_ns());
-      }
-    } else if (!findings_[index].open && !course.MayGoOn(now_ns_, settle_ns_)) {
-      at = open_.erase(at);
-      continue;
-    }
-    ++at;
+  while (!due_.empty() && due_.top().first <= now_ns_) {
+    const auto [at_ns, index] = due_.top();
+    due_.pop();
+    if (courses_[index].wake_ns != at_ns) continue;
+    courses_[index].wake_ns = kNever;
+    Settle(index);
+  }
+  next_close_ns_ = due_.empty() ? kNever : due_.top().first;
+}
+
+void Engine::Settle(std::size_t index) {
+  Course& course = courses_[index];
+  if (course.pending && course.TakesNews(now_ns_, findings_[index].incident.severity)) Emit(index);
+  if (course.closing() && course.close_ns() <= now_ns_) CloseNow(index, false);
+  if (course.pending) WakeAt(index, course.next_news_ns());
+  if (course.closing()) WakeAt(index, course.close_ns());
+  if (findings_[index].open) return;
+  if (course.MayGoOn(now_ns_, settle_ns_)) {
+    WakeAt(index, course.forgotten_ns(settle_ns_));
+  } else {
+    Forget(index);
+  }
+}
+
+void Engine::Forget(std::size_t index) {
+  const Finding& finding = findings_[index];
+  const auto found = open_.find({finding.rule, finding.incident.subject});
+  if (found == open_.end()) return;
+  auto& [newest, others] = found->second;
+  std::erase(others, index);
+  if (newest != index) return;
+  if (others.empty()) {
+    open_.erase(found);
+  } else {
+    newest = others.back();
+    others.pop_back();
   }
 }
 
@@ -579,12 +639,8 @@ std::string Engine::MissingOf(const Slot& slot) const {
 std::optional<Captures> Engine::CapturesOf(const Slot& slot) const {
   if (slot.needs.empty()) return std::nullopt;
   std::vector<const Series*> series;
-  for (std::uint32_t id = 0; id < wanted_.size(); ++id) {
-    const auto& wanted = wanted_[id];
-    if (std::find(wanted.begin(), wanted.end(), &slot) != wanted.end()) {
-      series.push_back(&series_[id]);
-    }
-  }
+  series.reserve(slot.wanted.size());
+  for (const std::uint32_t id : slot.wanted) series.push_back(&series_[id]);
   return captures_.Of(slot.needs, series);
 }
 

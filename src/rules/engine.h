@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <queue>
 #include <set>
 #include <span>
 #include <string>
@@ -152,7 +153,20 @@ class Engine {
   void FeedRun();
   void Apply(const Said& said);
 
+  /// What a rule says of one subject: what is open, or was closed so shortly ago that it may go on.
+  struct Matters {
+    std::size_t newest;               ///< That its rule spoke of last.
+    std::vector<std::size_t> others;  ///< The rule has closed them.
+  };
+  using OpenMatters = std::map<std::pair<std::string, std::string>, Matters>;
+
   void Report(Slot* slot, Incident incident);
+  /// The incident that this one goes on with, made the newest; nullopt: it is another matter.
+  std::optional<std::size_t> GoOn(Matters* matters, const Incident& incident);
+  /// Opens an incident. `matters`: of its subject, end() where there are none.
+  void Open(Slot* slot, Incident incident, OpenMatters::iterator matters);
+  /// Its process is gone, or the run is over: nothing goes on.
+  OpenMatters::iterator Drop(OpenMatters::iterator matters);
   /// `over`: not only because nothing follows.
   void Close(Slot* slot, Incident incident, bool over);
   /// Sets severity and cause as lifecycle.h has them.
@@ -166,6 +180,11 @@ class Engine {
   }
   /// Closes what its rule has closed long enough ago, and makes the revisions that waited.
   void CloseSettled();
+  void Settle(std::size_t index);
+  /// It is to be looked at again then, or sooner.
+  void WakeAt(std::size_t index, std::int64_t at_ns);
+  /// It cannot go on any more.
+  void Forget(std::size_t index);
   void CloseNow(std::size_t index, bool until_end);
   /// Whether what closes at this record closes only because its process has ended.
   void NoteLives(const store::OrderedRecord& record) {
@@ -209,12 +228,17 @@ class Engine {
   std::vector<Said> said_;
 
   std::vector<Finding> findings_;
-  std::set<std::string> ids_;    ///< Of findings_.
+  std::set<std::string> ids_;  ///< Of findings_.
+  /// By the id that an incident would have if none began before where it begins: how many did.
+  std::map<std::string, std::uint32_t> began_;
   std::vector<Course> courses_;  ///< By index of findings_.
   std::vector<Finding> revisions_;
-  /// (rule, subject) → index of what is open, or was closed so shortly ago that it may go on.
-  std::map<std::pair<std::string, std::string>, std::size_t> open_;
-  std::int64_t next_close_ns_ = std::numeric_limits<std::int64_t>::max();
+  OpenMatters open_;  ///< By (rule, subject): indices of findings_.
+  /// When to look at which, the soonest first; what is not the incident's wake_ns is stale.
+  std::priority_queue<std::pair<std::int64_t, std::size_t>,
+                      std::vector<std::pair<std::int64_t, std::size_t>>, std::greater<>>
+      due_;
+  std::int64_t next_close_ns_ = kNever;
   std::vector<std::size_t> lasted_;  ///< Closed by the end of their process in this attempt.
   std::uint32_t attempt_ = 0;        ///< The newest that made a step.
   std::int64_t settle_ns_ = kSettleNs;

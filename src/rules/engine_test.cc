@@ -45,6 +45,12 @@ void Feed(Engine* engine, std::int64_t at) {
   engine->Feed({at, 0, format::StepRow::kTable, &row});
 }
 
+void FeedExit(Engine* engine, std::int64_t at) {
+  format::EventRow row;
+  row.kind = "process.exit";
+  engine->Feed({at, 0, format::EventRow::kTable, &row});
+}
+
 Incident At(std::string subject, double cost) {
   Incident incident;
   incident.subject = std::move(subject);
@@ -171,6 +177,77 @@ TEST(EngineTest, WhatIsAboutAnotherMatterIsAnotherFinding) {
   EXPECT_TRUE(engine.findings()[1].open);
 }
 
+/// Each millisecond it opens or closes, and says what `words` gives for the how manieth opening.
+Engine MakeFlapping(std::function<std::string(std::int64_t)> words, int seconds) {
+  constexpr std::int64_t kMs = 1'000'000;
+  Engine engine = Make([words = std::move(words)](std::int64_t at, Reporter* r) {
+    Incident incident = At("a", 1);
+    incident.message = words(at / kMs / 2);
+    incident.first_step = at / kMs;
+    at / kMs % 2 == 1 ? r->Recover(incident) : r->Report(incident);
+  });
+  for (std::int64_t i = 0; i < seconds * 1000; ++i) Feed(&engine, i * kMs);
+  return engine;
+}
+
+TEST(EngineTest, MattersThatTakeTurnsAreFewFindings) {
+  constexpr int kSeconds = 20;
+  Engine engine = MakeFlapping(
+      [](std::int64_t n) { return n % 2 == 0 ? "It is late" : "It is early"; }, kSeconds);
+  ASSERT_EQ(engine.findings().size(), 2U);
+  // Both stay open: neither is over.
+  EXPECT_TRUE(engine.findings()[0].open);
+  EXPECT_TRUE(engine.findings()[1].open);
+  EXPECT_LE(engine.TakeRevisions().size(), 2U * (kSeconds + kNewsBurst + 4));
+  engine.End();
+  for (const Finding& finding : engine.findings()) EXPECT_FALSE(finding.open);
+}
+
+TEST(EngineTest, OneThatIsWordedInSeveralWaysIsOneFinding) {
+  // As LossSpike has it: the first time, then how many times.
+  Engine engine = Make([](std::int64_t at, Reporter* r) {
+    Incident incident = At("a", 1);
+    incident.message = at % 3 == 0 ? "The loss jumped and came back" : "The loss jumped 2 times";
+    incident.first_step = at - at % 3;
+    at % 3 == 2 ? r->Recover(incident) : r->Report(incident);
+  });
+  for (int i = 0; i < 3000; ++i) Feed(&engine, i);
+  ASSERT_EQ(engine.findings().size(), 1U);
+  EXPECT_EQ(engine.findings()[0].incident.first_step, 0);
+  EXPECT_EQ(engine.findings()[0].incident.cost_seconds, 1000);
+}
+
+TEST(EngineTest, ARuleThatFindsNewWordsEachTimeMakesFewFindings) {
+  Engine engine = MakeFlapping(
+      [](std::int64_t n) { return std::string(static_cast<std::size_t>(n % 500), 'x'); }, 20);
+  EXPECT_EQ(engine.findings().size(), kMostMatters);
+  // Once they have settled and are forgotten there is room again.
+  Engine later = MakeFlapping(
+      [](std::int64_t n) { return std::string(static_cast<std::size_t>(n % 500), 'x'); }, 1);
+  Feed(&later, 100'000'000'000);
+  Feed(&later, 200'000'000'000);
+  EXPECT_EQ(later.findings().size(), kMostMatters + 1);
+}
+
+TEST(EngineTest, WhatIsOpenBesideTheNewestMatterClosesWithItsProcess) {
+  Engine engine = Make([](std::int64_t at, Reporter* r) {
+    Incident incident = At("a", 1);
+    incident.message = at % 4 < 2 ? "It is late" : "It is early";
+    at % 2 == 1 ? r->Close(incident) : r->Report(incident);
+  });
+  for (std::int64_t at = 0; at < 8; ++at) Feed(&engine, at);
+  Feed(&engine, 8);
+  ASSERT_EQ(engine.findings().size(), 2U);
+  EXPECT_TRUE(engine.findings()[0].open);
+  EXPECT_TRUE(engine.findings()[1].open);
+  FeedExit(&engine, 9);
+  EXPECT_FALSE(engine.findings()[0].open);
+  EXPECT_FALSE(engine.findings()[1].open);
+  engine.End();
+  EXPECT_TRUE(engine.findings()[0].until_end);
+  EXPECT_FALSE(engine.findings()[1].until_end) << "its rule had closed it";
+}
+
 TEST(EngineTest, AnIncidentThatClosesSoonIsClosedOnceItHasSettled) {
   Engine engine = Make([](std::int64_t at, Reporter* r) {
     if (at == 0) r->Report(At("a", 1));
@@ -248,12 +325,6 @@ Engine MakeWithExits() {
     at == 2 ? r->Close(At("a", 1)) : r->Report(At(at < 2 ? "a" : "b", 1));
   }));
   return Engine(std::move(rules));
-}
-
-void FeedExit(Engine* engine, std::int64_t at) {
-  format::EventRow row;
-  row.kind = "process.exit";
-  engine->Feed({at, 0, format::EventRow::kTable, &row});
 }
 
 void FeedStep(Engine* engine, std::int64_t at, std::uint32_t attempt) {

@@ -30,7 +30,7 @@ bool Lasts(const Finding& f) { return f.open || f.until_end; }
 auto Key(const Finding& f) {
   return std::tuple(f.standing.theme != Theme::kEnd, -static_cast<int>(f.incident.severity),
                     !Lasts(f), !f.wrong_result, -f.incident.cost_seconds, f.incident.start_ns,
-                    f.id);
+                    std::string_view(f.id));
 }
 
 /// What its evidence says; nothing where it does not.

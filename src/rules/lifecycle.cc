@@ -6,9 +6,17 @@
 #include <algorithm>
 #include <cctype>
 #include <string>
+#include <utility>
 
 namespace telltale::rules {
 namespace {
+
+constexpr std::size_t kMostWordings = 16;
+
+std::string WordsOf(std::string text) {
+  std::erase_if(text, [](unsigned char c) { return std::isalpha(c) == 0; });
+  return text;
+}
 
 Severity OfShare(double share) {
   if (share >= kHighShare) return Severity::kHigh;
@@ -37,15 +45,7 @@ std::string CauseOf(const Incident& incident) {
                      incident.cause, std::max(0.0, share) * 100);
 }
 
-bool AreAlike(const Incident& a, const Incident& b) { return AreAlike(a.message, b.message); }
-
-bool AreAlike(const std::string& a, const std::string& b) {
-  const auto words = [](std::string text) {
-    std::erase_if(text, [](unsigned char c) { return std::isalpha(c) == 0; });
-    return text;
-  };
-  return words(a) == words(b);
-}
+bool AreAlike(const std::string& a, const std::string& b) { return WordsOf(a) == WordsOf(b); }
 
 bool Course::TakesNews(std::int64_t now_ns, Severity severity) {
   const std::int64_t refills = (now_ns - news_since_ns_) / kNewsNs;
@@ -79,6 +79,19 @@ void Course::GoOn(std::int64_t now_ns, bool was_open) {
   cost_seconds_ = last_.cost_seconds;
   closing_ = false;
   if (!was_open) changed_ns_ = now_ns;
+}
+
+void Course::Say(const Incident& incident) {
+  if (!words_.empty() && incident.message == said_) return;
+  said_ = incident.message;
+  std::string words = WordsOf(said_);
+  if (std::find(words_.begin(), words_.end(), words) != words_.end()) return;
+  if (words_.size() == kMostWordings) words_.erase(words_.begin());
+  words_.push_back(std::move(words));
+}
+
+bool Course::HasSaid(const Incident& incident) const {
+  return std::find(words_.begin(), words_.end(), WordsOf(incident.message)) != words_.end();
 }
 
 void Course::Take(Incident* incident) const {

@@ -6,9 +6,12 @@
 // idea of when an alarm flickers, of how much lost time is much, of how much a cause must explain.
 #pragma once
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "rules/rule.h"
 
@@ -17,6 +20,11 @@ namespace telltale::rules {
 /// An incident opens and closes at most once in this time of the run. What its rule closes sooner
 /// stays open until then; what is reported again within it goes on where it was.
 inline constexpr std::int64_t kSettleNs = 30'000'000'000;
+
+/// So many matters of one rule and subject may be open, or come back, at a time. What is about yet
+/// another one then goes on with the newest of them: a rule that changes its words with each step
+/// is no reason for a finding a step.
+inline constexpr std::size_t kMostMatters = 8;
 
 /// What an incident says anew makes a revision at once, so often; then one more in each of these
 /// times of the run: a loop of a million steps a minute is no reason for a million revisions. That
@@ -43,11 +51,10 @@ Severity SeverityOfCost(double cost_seconds, double elapsed_seconds, Severity ow
 /// The cause of the incident, with how much of the cost it explains where that is too little.
 std::string CauseOf(const Incident& incident);
 
-/// Whether two incidents of a rule with one subject are about the same: what they say differs in
-/// numbers alone.
-bool AreAlike(const Incident& a, const Incident& b);
-/// The same of two texts.
+/// Whether two texts differ in numbers alone.
 bool AreAlike(const std::string& a, const std::string& b);
+
+inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 /// Where an incident stands between its opening and its end.
 class Course {
@@ -56,6 +63,8 @@ class Course {
   std::int64_t emitted_ns = 0;
   /// A revision is due when there may be one.
   bool pending = false;
+  /// When it is to be looked at though nobody reports.
+  std::int64_t wake_ns = kNever;
 
   /// Whether a revision with news may be made now, which `severity` is told with; it then is.
   bool TakesNews(std::int64_t now_ns, Severity severity);
@@ -79,10 +88,22 @@ class Course {
   bool MayGoOn(std::int64_t now_ns, std::int64_t settle_ns) const {
     return closing_ || now_ns - changed_ns_ < settle_ns;
   }
-  /// As its rule closed it last.
-  const Incident& last() const { return last_; }
+  /// Until when it may, where it is closed.
+  std::int64_t forgotten_ns(std::int64_t settle_ns) const { return changed_ns_ + settle_ns; }
   /// It goes on: what `Take` is given from now on is a new incident of the rule.
   void GoOn(std::int64_t now_ns, bool was_open);
+
+  /// Its rule has said this of it.
+  void Say(const Incident& incident);
+  /// Whether it has ever said this, numbers apart: a rule words one matter in several ways (the
+  /// first time, more of them, soon).
+  bool HasSaid(const Incident& incident) const;
+
+  /// Its rule speaks of another matter by the same subject. Whether it is to be closed at once:
+  /// where it has not come back yet. One of several that take turns closes once it has settled.
+  bool ClosesForAnother() const { return !came_back_; }
+  /// It goes on after its rule spoke of another matter.
+  void ComeBack() { came_back_ = true; }
   /// Begin and cost of all that the rule called by this subject, in place of the newest alone.
   void Take(Incident* incident) const;
 
@@ -93,6 +114,9 @@ class Course {
   Severity most_severe_ = Severity::kInfo;
   bool closing_ = false;
   std::int64_t close_ns_ = 0;
+  bool came_back_ = false;
+  std::string said_;                ///< Its newest message,
+  std::vector<std::string> words_;  ///< and the words of all of them, the newest kMostWordings.
   // As its rule closed it last, with what went before.
   bool has_before_ = false;
   Incident last_;

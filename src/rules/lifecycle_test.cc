@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <string>
+#include <utility>
+
 namespace telltale::rules {
 namespace {
 
@@ -44,12 +48,29 @@ TEST(CauseOfTest, ACauseThatExplainsTooLittleSaysHowMuch) {
 }
 
 TEST(AreAlikeTest, NumbersMakeNoOtherMatter) {
-  Incident a, b;
-  a.message = "Data loading takes 12 % of step time";
-  b.message = "Data loading takes 9 % of step time";
-  EXPECT_TRUE(AreAlike(a, b));
-  b.message = "Loss is NaN";
-  EXPECT_FALSE(AreAlike(a, b));
+  EXPECT_TRUE(
+      AreAlike("Data loading takes 12 % of step time", "Data loading takes 9 % of step time"));
+  EXPECT_FALSE(AreAlike("Data loading takes 12 % of step time", "Loss is NaN"));
+}
+
+TEST(CourseTest, KnowsAgainWhatItHasSaid) {
+  const auto says = [](std::string message) {
+    Incident incident;
+    incident.message = std::move(message);
+    return incident;
+  };
+  Course course;
+  EXPECT_FALSE(course.HasSaid(says("")));
+  course.Say(says("The loss jumped and came back"));
+  course.Say(says("The loss jumped 2 times"));
+  course.Say(says("The loss jumped 3 times"));
+  EXPECT_TRUE(course.HasSaid(says("The loss jumped and came back")));
+  EXPECT_TRUE(course.HasSaid(says("The loss jumped 17 times")));
+  EXPECT_FALSE(course.HasSaid(says("The loss is NaN")));
+  // One that words it anew each time takes no memory for it.
+  for (std::size_t i = 0; i < 1000; ++i) course.Say(says(std::string(i, 'x')));
+  EXPECT_FALSE(course.HasSaid(says("The loss jumped and came back")));
+  EXPECT_TRUE(course.HasSaid(says(std::string(999, 'x'))));
 }
 
 }  // namespace

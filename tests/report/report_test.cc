@@ -461,6 +461,34 @@ TEST(StackGraphTest, WidthsAreSharesAndTheWidestComeFirst) {
   EXPECT_TRUE(MakeStackGraph(analysis::profile::Tree()).frames.empty());
 }
 
+TEST_F(ReportTest, OfAsManyFindingsAsThereMayBeTheReportIsOnePage) {
+  RunData data = Make({});
+  const rules::Finding first = data.replay.findings.front();
+  std::vector<rules::Finding> many;
+  const std::int64_t begin_ns = data.summary.first_ns;
+  // Each two overlap, and no others do; each costs half of its 2 ms.
+  for (std::size_t i = 0; i < rules::kMostRanked; ++i) {
+    rules::Finding& finding = many.emplace_back(first);
+    finding.id = std::to_string(i);
+    finding.rule = "StepOutlier";
+    finding.wrong_result = false;
+    finding.standing = {.theme = rules::Theme::kPauses, .order = static_cast<int>(i % 2)};
+    finding.incident.subject = "rank 0";
+    finding.incident.start_ns = begin_ns + static_cast<std::int64_t>(i / 2) * 3'000'000;
+    finding.incident.end_ns = finding.incident.start_ns + 2'000'000;
+    finding.incident.cost_seconds = 1e-3;
+  }
+  data.replay.findings = rules::Ranked(std::move(many));
+  const std::vector<Explanation> groups = Explain(data);
+  ASSERT_EQ(groups.size(), rules::kMostRanked / 2);
+  for (const Explanation& group : groups) {
+    EXPECT_EQ(group.findings.size(), 2U);
+    EXPECT_NEAR(group.lost_seconds, 1e-3, 1e-9) << "they lost it to one thing";
+  }
+  EXPECT_NEAR(data.lost_seconds(), 1e-3 * static_cast<double>(groups.size()), 1e-6);
+  ExpectSound(RenderReport(data));
+}
+
 TEST_F(ReportTest, AFlameGraphIsBoundedAndItsNamesAreShownNotRun) {
   const RunData data = Make({});
   EXPECT_EQ(RenderReport(data).find("id=\"stacks\""), std::string::npos) << "there are none";

@@ -23,7 +23,9 @@
 #include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
 #include "rules/builtin/reinforcement.h"
+#include "rules/builtin/single_steps.h"
 #include "rules/groups.h"
+#include "rules/lifecycle.h"
 #include "rules/registry.h"
 
 namespace telltale::rules::callback_stall {
@@ -46,6 +48,11 @@ constexpr std::size_t kNormalSteps = 100;
 constexpr std::size_t kStallsKept = 32;
 constexpr std::size_t kMaxNames = 64;
 constexpr double kMinWritten = 1e6;
+/// Share of the time that the main thread of a process stood in the queue of a core.
+constexpr std::string_view kQueued = "proc.run_delay";
+constexpr std::size_t kMostQueued = 4096;  ///< Processes, the workers of loaders among them.
+/// Others have a core no longer than this before a program has its turn again.
+constexpr double kLongestTurnNs = 100e6;
 /// Of the stalls' time: where LoopOverhead names that much of it, its finding says more.
 constexpr double kExplained = 0.8;
 
@@ -82,7 +89,8 @@ struct Stall {
   std::int64_t start_ns = 0;
   std::int64_t end_ns = 0;
   double ns = 0;
-  std::string span;  ///< The longest in it.
+  double known_ns = 0;  ///< Process::known_ns where it began.
+  std::string span;     ///< The longest in it.
   double span_ns = 0;
   bool runtime = false;  ///< It is the framework's, not the program's.
   double eval_ns = 0;
@@ -111,7 +119,8 @@ class CallbackStall final : public Rule {
       runtime_[series.id] = true;
       return true;
     }
-    return series.name == "proc.write_call_bytes_rate" && series.pid != 0;
+    return (series.name == "proc.write_call_bytes_rate" || series.name == kQueued) &&
+           series.pid != 0;
   }
 
   void OnRecord(const Record& record, Reporter* reporter) override {
@@ -121,10 +130,11 @@ class CallbackStall final : public Rule {
     } else if (const auto* span = record.As<format::SpanRow>()) {
       OnSpan(*span, record.series < runtime_.size() && runtime_[record.series]);
     } else if (const auto* metric = record.As<format::MetricRow>()) {
-      OnWritten(*metric);
+      metric->name == kQueued ? OnQueued(*metric) : OnWritten(*metric);
     } else if (const auto* event = record.As<format::EventRow>()) {
       if (event->kind == "process.exit") {
         processes_.End(*event, writer_, [&](Process* process) { End(process, reporter); });
+        queued_.erase({writer_, event->pid});
       } else if (event->kind == "boosting.start") {
         OnNextTraining(*event);
       } else if (ReinforcementSigns::IsEvent(event->kind)) {
@@ -156,7 +166,9 @@ class CallbackStall final : public Rule {
     std::int64_t written_ns = 0;
     bool acts = false;  ///< Its model plays an environment: between updates it makes its data.
 
-    double total_ns = 0;    ///< Since the first stall that is kept.
+    double known_ns =
+        0;  ///< Of the steps that are there, and between those that follow each other.
+    double total_ns = 0;    ///< Of it, since the first stall that is kept.
     double counted_ns = 0;  ///< Stalls of the open incident.
     std::int64_t count = 0;
   };
@@ -185,6 +197,7 @@ class CallbackStall final : public Rule {
         continue;
       }
       const double ns = process.stalls.back().ns;
+      process.known_ns -= ns;
       process.total_ns = std::max(0.0, process.total_ns - ns);
       if (process.open) {
         process.counted_ns -= ns;
@@ -210,6 +223,22 @@ class CallbackStall final : public Rule {
     }
   }
 
+  void OnQueued(const format::MetricRow& metric) {
+    if (!std::isfinite(metric.value)) return;
+    const std::pair process(writer_, metric.pid);
+    if (queued_.size() < kMostQueued || queued_.contains(process)) {
+      queued_[process] = metric.value / 100;
+    }
+  }
+
+  /// Whether stalls of this share of the time may be turns of other programs, which come at a
+  /// regular distance where steps are equal.
+  bool AreTurns(const Process& process, double mean_ns, double share) const {
+    const auto queued = queued_.find({process.writer, process.pid});
+    return mean_ns < kLongestTurnNs && queued != queued_.end() &&
+           queued->second >= kExplainedShare * share;
+  }
+
   void OnStep(const format::StepRow& row, Reporter* reporter) {
     if (row.duration_ns <= 0) return;
     if (row.mode != "TRAIN") {
@@ -222,29 +251,34 @@ class CallbackStall final : public Rule {
     }
     Process* process =
         processes_.Find(row, writer_, [&](Process* former) { End(former, reporter); });
-    if (process == nullptr || !process->BeginStep(row.step)) return;
+    if (process == nullptr) return;
+    const bool follows = Follows(row.step, process->last_step);
+    if (!process->BeginStep(row.step)) return;
     const std::int64_t before = std::exchange(process->end_ns, row.time_ns + row.duration_ns);
     const auto spans = std::exchange(process->spans, {});
     const double eval_ns = std::exchange(process->eval_ns, 0);
     if (++process->seen <= kWarmupSteps) return;
     // Between steps lie evaluations; what a callback does without a model is in the phase other.
-    const double gap = static_cast<double>(std::max<std::int64_t>(0, row.time_ns - before));
+    const double gap =
+        follows ? static_cast<double>(std::max<std::int64_t>(0, row.time_ns - before)) : 0;
     const format::StepRow own = WithoutProbe(row);
     const auto duration = static_cast<double>(own.duration_ns);
     const auto other = static_cast<double>(own.other_ns);
+    process->known_ns += gap + duration;
     process->total_ns += gap + duration;
     bool stalled = false;
     if (process->normal.size() >= kMinNormal) {
       has_data_ = true;
       Measure(process);
       const double ns = gap + std::max(0.0, other - process->median_other);
-      stalled = ns > ratio_ * process->median;
+      stalled = ns > ratio_ * process->median && ns >= kLeastLongerNs;
       if (stalled) {
         Stall stall;
         stall.step = row.step;
         stall.start_ns = row.time_ns - static_cast<std::int64_t>(gap);
         stall.end_ns = process->end_ns;
         stall.ns = ns;
+        stall.known_ns = process->known_ns - gap - duration;
         stall.eval_ns = eval_ns;
         double most = 0;
         for (const auto& [name, time] : spans) {
@@ -284,10 +318,10 @@ class CallbackStall final : public Rule {
     }
     process->stalls.push_back(std::move(stall));
     if (process->stalls.size() <= kStallsKept) return;
-    const std::int64_t first = process->stalls.front().start_ns;
+    const double first = process->stalls.front().known_ns;
     process->stalls.pop_front();
-    process->total_ns = std::max(
-        0.0, process->total_ns - static_cast<double>(process->stalls.front().start_ns - first));
+    process->total_ns =
+        std::max(0.0, process->total_ns - (process->stalls.front().known_ns - first));
   }
 
   /// Steps from one stall to the next, where that is nearly always the same; of an epoch it may
@@ -324,8 +358,10 @@ class CallbackStall final : public Rule {
     double sum = 0;
     double evaluation = 0;
     double named = 0;
+    double written = 0;
     for (const Stall& s : process->stalls) {
       sum += s.ns;
+      written += s.written;
       evaluation += std::min(s.eval_ns, s.ns);
       named += std::min(s.span_ns, s.ns);
     }
@@ -336,6 +372,9 @@ class CallbackStall final : public Rule {
     const double time = process->total_ns - last;
     const double share = time > 0 ? (sum - last) / time : 0;
     const bool evaluates = evaluation > 0.5 * sum;
+    const auto count = static_cast<double>(process->stalls.size());
+    const bool known = evaluates || named >= 0.5 * sum || written >= kMinWritten * count;
+    if (!known && AreTurns(*process, sum / count, share)) return;
     if (share < (evaluates ? std::max(low_, evaluation_) : low_)) return;
     if (!process->open) {
       processes_.Open(process, process->stalls.front().step, process->stalls.front().start_ns);
@@ -479,6 +518,8 @@ class CallbackStall final : public Rule {
   const double evaluation_;
 
   ProcessTable<Process> processes_;
+  /// By writer and pid: as the newest sample has it, from 0 to 1.
+  std::map<std::pair<std::uint32_t, std::int32_t>, double> queued_;
   std::vector<bool> runtime_;  ///< By series: spans of the framework.
   std::uint32_t writer_ = 0;   ///< Of the record that is read.
   bool has_data_ = false;
@@ -493,7 +534,9 @@ const RuleDesc kCallbackStallDesc{
     .formula =
         "All times without those of our own probe. Stall = time between two TRAIN steps + (the "
         "phase other of the step − its median over the newest 100 steps). It counts where it is "
-        "above ratio × the median step. With n_stalls of them (of the newest 32) of which 70 % "
+        "above ratio × the median step and at least 1 ms (shorter ones the machine makes). Between "
+        "two steps of which one was not recorded no time is known. With n_stalls of them (of the "
+        "newest 32) of which 70 % "
         "have the same distance in steps: share = Σ stalls / time from the first to the newest, "
         "without that one (what passes between two boostings apart); low from low_share, medium "
         "from medium_share, high from high_share. "
@@ -503,7 +546,10 @@ const RuleDesc kCallbackStallDesc{
         "files is left out: it is in the wait for data too); writes of the process of 1 MB a "
         "stall. Where the process plays an environment (event environment) those alone of which a "
         "span "
-        "makes half: else the agent makes its data then. Over when none came for three times the "
+        "makes half: else the agent makes its data then. Where no evaluation, span or write is "
+        "what stalls of less than 100 ms are, nothing is said as long as the main thread stands in "
+        "the queue of a core for 80 % of their share of the time (`proc.run_delay`): they may be "
+        "turns of other programs. Over when none came for three times the "
         "distance, and where its process ends. Cost "
         "= Σ stalls.",
     .how_to_fix =

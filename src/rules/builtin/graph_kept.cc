@@ -44,7 +44,8 @@ struct Process : LoopProcess {
   std::int64_t first_step = -1;
   std::int64_t first_ns = 0;
   std::size_t cell_steps = 0;
-  std::vector<double> forward, backward;  ///< Of the cell that comes in, ns.
+  std::size_t in_cell = 0;                ///< Steps of the cell that comes in,
+  std::vector<double> forward, backward;  ///< and of those of them that stand for all, in ns.
   std::vector<Cell> cells;
 };
 
@@ -73,10 +74,12 @@ class GraphKept final : public LoopRule<Process> {
       process->first_ns = row.time_ns;
       process->cell_steps = cell_steps_;
     }
-    process->forward.push_back(static_cast<double>(row.forward_ns));
-    process->backward.push_back(static_cast<double>(row.backward_ns));
-    if (process->backward.size() < process->cell_steps) return;
-    process->cells.push_back({static_cast<double>(process->backward.size()),
+    if (StandsForAll(process->in_cell++, process->cell_steps)) {
+      process->forward.push_back(static_cast<double>(row.forward_ns));
+      process->backward.push_back(static_cast<double>(row.backward_ns));
+    }
+    if (process->in_cell < process->cell_steps) return;
+    process->cells.push_back({static_cast<double>(std::exchange(process->in_cell, 0)),
                               MedianOf(std::move(process->forward)),
                               MedianOf(std::move(process->backward))});
     process->forward.clear();

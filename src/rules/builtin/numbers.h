@@ -78,6 +78,19 @@ class SortedValues {
   std::vector<double> values_;
 };
 
+/// What a median of very many values keeps of them.
+inline constexpr std::size_t kMostOfMedian = 65'536;
+
+/// Whether number `n` of `all` values is one of those, some `most`, that stand for all of them: all
+/// where they are no more. The same ones in every replay, and none of a pattern in their numbers,
+/// as each second would be.
+inline bool StandsForAll(std::size_t n, std::size_t all, std::size_t most = kMostOfMedian) {
+  if (all <= most || n == 0) return true;
+  std::uint64_t hash = (static_cast<std::uint64_t>(n) + 1) * 0x9e3779b97f4a7c15ULL;
+  hash = (hash ^ (hash >> 29U)) * 0xbf58476d1ce4e5b9ULL;
+  return (hash >> 32U) % ((all + most - 1) / most) == 0;
+}
+
 /// Three significant digits, with an exponent where it is shorter: 0.0123, 4.1e-12, 17,200 is
 /// 17200.
 inline std::string Figure(double value) {

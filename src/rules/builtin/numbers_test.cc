@@ -51,5 +51,18 @@ TEST(SortedValuesTest, MediansAreThoseOfSortingAllOfThem) {
   }
 }
 
+TEST(StandsForAllTest, FewAreAllTakenAndOfManySomeThatFollowNoPattern) {
+  for (std::size_t n = 0; n < 100; ++n) EXPECT_TRUE(StandsForAll(n, 100, 100));
+  // Of each second, third and tenth as many as of all.
+  constexpr std::size_t kAll = 1'000'000;
+  constexpr std::size_t kMost = 50'000;
+  for (const std::size_t each : {1, 2, 3, 10}) {
+    std::size_t taken = 0;
+    for (std::size_t n = 0; n < kAll; n += each) taken += StandsForAll(n, kAll, kMost) ? 1 : 0;
+    EXPECT_NEAR(static_cast<double>(taken * each), kMost, 0.1 * kMost) << each;
+  }
+  EXPECT_TRUE(StandsForAll(0, kAll, 1)) << "at least one";
+}
+
 }  // namespace
 }  // namespace telltale::rules

@@ -26,6 +26,7 @@
 #include "rules/builtin/numbers.h"
 #include "rules/builtin/own_time.h"
 #include "rules/builtin/processes.h"
+#include "rules/builtin/single_steps.h"
 #include "rules/builtin/thread_waits.h"
 #include "rules/registry.h"
 
@@ -360,7 +361,8 @@ class StepOutlier final : public Rule {
         Refresh(process);
       }
       outlier = step.duration_ns > process->median + stddev_ * process->deviation &&
-                step.duration_ns > ratio_ * process->median;
+                step.duration_ns > ratio_ * process->median &&
+                step.duration_ns >= process->median + kLeastLongerNs;
     }
     process->normal.push_back(step);
     process->durations.Insert(step.duration_ns);
@@ -851,7 +853,8 @@ const RuleDesc kStepOutlierDesc{
         "deviation (at least 2 % of the median) of the newest normal_steps steps (of `mode`, TRAIN "
         "if not said) of one rank, the first three of an attempt, and of each further boosting "
         "with the last one before it, apart. A step is an outlier where "
-        "duration > median + stddev × σ and > ratio × median; ten in a row are a new level and do "
+        "duration > median + stddev × σ, > ratio × median and ≥ median + 1 ms (shorter ones the "
+        "machine makes); ten in a row are a new level and do "
         "not count. share = Σ (duration − median) of the outliers / Σ duration over the newest "
         "window_steps. With n_outliers of them: low from low_share, medium from medium_share, high "
         "from high_share; no more than low where they come at no fixed distance (a busy machine, "

@@ -114,7 +114,8 @@ class StepTimeDrift final : public Rule {
     std::vector<HeldFacts::Container> held;  ///< Containers of the program at the newest look.
     HeldFacts::Container grown;  ///< Of them the one that grew most and still grows; no name: none.
     std::size_t cell_steps = kFirstCell;
-    std::vector<Step> steps;  ///< Of the cell that comes in.
+    std::size_t in_cell = 0;  ///< Steps of the cell that comes in,
+    std::vector<Step> steps;  ///< and those of them that stand for all.
     Cell cell;
     std::vector<Cell> cells;
   };
@@ -161,19 +162,21 @@ class StepTimeDrift final : public Rule {
     if (++process->seen <= kWarmupSteps) return;
     const auto ns = [](std::int64_t v) { return static_cast<double>(v); };
     Cell& cell = process->cell;
-    if (process->steps.empty()) {
+    if (process->in_cell == 0) {
       cell = Cell();
       cell.first_step = row.step;
       cell.start_ns = row.time_ns;
     }
     cell.last_step = row.step;
     cell.end_ns = row.time_ns + row.duration_ns;
-    const format::StepRow own = WithoutProbe(row);
-    process->steps.push_back({std::max(0.0, ns(own.duration_ns - own.comm_wait_ns)),
-                              ns(row.batch_size),
-                              {ns(own.data_wait_ns), ns(own.forward_ns), ns(own.backward_ns),
-                               ns(own.optimizer_ns), ns(own.other_ns)}});
-    if (process->steps.size() < process->cell_steps) return;
+    if (StandsForAll(process->in_cell++, process->cell_steps)) {
+      const format::StepRow own = WithoutProbe(row);
+      process->steps.push_back({std::max(0.0, ns(own.duration_ns - own.comm_wait_ns)),
+                                ns(row.batch_size),
+                                {ns(own.data_wait_ns), ns(own.forward_ns), ns(own.backward_ns),
+                                 ns(own.optimizer_ns), ns(own.other_ns)}});
+    }
+    if (process->in_cell < process->cell_steps) return;
     Complete(process);
     Judge(process, reporter);
   }
@@ -185,7 +188,7 @@ class StepTimeDrift final : public Rule {
       return MedianOf(values);
     };
     Cell& cell = process->cell;
-    cell.steps = static_cast<double>(process->steps.size());
+    cell.steps = static_cast<double>(process->in_cell);
     cell.own = median([](const Step& s) { return s.own; });
     cell.batch = median([](const Step& s) { return s.batch; });
     for (std::size_t i = 0; i < kPhaseCount; ++i) {
@@ -194,6 +197,7 @@ class StepTimeDrift final : public Rule {
     cell.rss = process->rss;
     process->cells.push_back(cell);
     process->steps.clear();
+    process->in_cell = 0;
     if (process->cells.size() < kCells) return;
     // Full: each two become one, and the next ones are twice as long.
     std::vector<Cell> merged;
