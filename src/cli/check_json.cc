@@ -91,6 +91,7 @@ std::string CheckDocument(const report::RunData& data) {
   }
   out["findings"] = nlohmann::ordered_json::array();
   for (const rules::Finding& f : replay.findings) out["findings"].push_back(rules::ToJson(f));
+  out["findings_left_out"] = replay.findings_left_out;
   out["groups"] = nlohmann::ordered_json::array();
   for (const report::Explanation& e : report::Explain(data)) {
     out["groups"].push_back(report::ToJson(data, e));

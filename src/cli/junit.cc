@@ -34,7 +34,9 @@ std::string Told(const report::RunData& data, const rules::Finding& f) {
                      report::Percent(f.incident.confidence));
 }
 
-JUnitCase CaseOf(const report::RunData& data, const std::string& rule, rules::Severity limit) {
+/// `incidents`: how many findings the rule has had; some may have been left out of the list.
+JUnitCase CaseOf(const report::RunData& data, const std::string& rule, rules::Severity limit,
+                 std::size_t incidents = 0) {
   JUnitCase out;
   out.name = rule;
   std::size_t failed = 0;
@@ -49,7 +51,10 @@ JUnitCase CaseOf(const report::RunData& data, const std::string& rule, rules::Se
     if (told++ < kMostTold) out.text += Told(data, f);
   }
   if (failed > 1) out.failure += fmt::format(" and {} more", failed - 1);
-  if (told > kMostTold) out.text += fmt::format("and {} more\n", told - kMostTold);
+  const std::size_t left_out =
+      data.replay.findings_left_out > 0 && incidents > told ? incidents - told : 0;
+  const std::size_t more = told - std::min(told, kMostTold) + left_out;
+  if (more > 0) out.text += fmt::format("and {} more\n", more);
   return out;
 }
 
@@ -98,7 +103,7 @@ std::vector<JUnitCase> CasesOf(const report::RunData& data, rules::Severity limi
   std::set<std::string> known;
   for (const rules::RuleState& state : data.replay.rules) {
     known.insert(state.name);
-    JUnitCase one = CaseOf(data, state.name, limit);
+    JUnitCase one = CaseOf(data, state.name, limit, state.incidents);
     if (one.failure.empty()) {
       switch (state.status) {
         case rules::RuleStatus::kError:

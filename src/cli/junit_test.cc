@@ -54,6 +54,18 @@ TEST(JUnitTest, ARuleIsACaseAndAFindingAboveTheLimitAFailure) {
   EXPECT_EQ(xml.find('\x01'), std::string::npos);
 }
 
+TEST(JUnitTest, FindingsThatAreNotInTheListAreCounted) {
+  report::RunData data;
+  data.replay.findings = {Fired("A", rules::Severity::kHigh)};
+  data.replay.rules = {State("A", rules::RuleStatus::kIssuesFound)};
+  data.replay.rules[0].incidents = 8;
+  EXPECT_EQ(CasesOf(data, rules::Severity::kMedium)[0].text.find("more"), std::string::npos)
+      << "one list has them all";
+  data.replay.findings_left_out = 7;
+  const std::string text = CasesOf(data, rules::Severity::kMedium)[0].text;
+  EXPECT_NE(text.find("and 7 more\n"), std::string::npos) << text;
+}
+
 TEST(JUnitTest, AFileThatCannotBeWrittenIsAnError) {
   EXPECT_EQ(WriteJUnit("/no/such/folder/x.xml", "<a/>").code(), Code::kIo);
 }

@@ -544,8 +544,8 @@ std::vector<std::string> Unknowns(const RunData& data) {
   }
   if (data.replay.findings_left_out > 0) {
     out.push_back(
-        fmt::format("{} findings more, which rank lower than all others, are left out: "
-                    "`telltale query RUN findings` has them.",
+        fmt::format("{} more findings are left out of this list, which has the first of each rule: "
+                    "`telltale query RUN findings` has all.",
                     Thousands(static_cast<std::int64_t>(data.replay.findings_left_out))));
   }
   double gap_seconds = 0;

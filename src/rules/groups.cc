@@ -78,23 +78,35 @@ bool Names(const std::vector<std::string>& rules, const Finding& finding) {
   return std::find(rules.begin(), rules.end(), finding.rule) != rules.end();
 }
 
+/// Which rules findings name as their causes, and which as what follows from them.
+struct Links {
+  explicit Links(std::span<const Finding> findings)
+      : explained_by(RulesIn(findings, kExplainedBy)), explains(RulesIn(findings, kExplains)) {}
+  std::vector<std::vector<std::string>> explained_by;
+  std::vector<std::vector<std::string>> explains;
+};
+
+/// Whether finding i follows from finding c.
+bool Follows(std::span<const Finding> findings, const Links& links, std::size_t i, std::size_t c) {
+  const Finding& follows = findings[i];
+  const Finding& cause = findings[c];
+  // What says itself what follows from it is sure of that.
+  const bool says = Names(links.explains[c], follows);
+  return c != i && cause.incident.severity >= (says ? Severity::kLow : Severity::kMedium) &&
+         (says || Names(links.explained_by[i], cause)) &&
+         TrainingOf(cause) == TrainingOf(follows) && (!Lasts(follows) || Lasts(cause)) &&
+         Covers(cause.incident, follows.incident);
+}
+
 /// Of each finding the one that explains it, else kNoCause. Of several the one that is read first;
 /// a cause that follows from another one itself explains through that.
 std::vector<std::size_t> CausesOf(std::span<const Finding> findings) {
   std::vector<std::size_t> causes(findings.size(), kNoCause);
-  const auto explained_by = RulesIn(findings, kExplainedBy);
-  const auto explains = RulesIn(findings, kExplains);
+  const Links links(findings);
   for (std::size_t i = 0; i < findings.size(); ++i) {
-    const Finding& follows = findings[i];
     for (std::size_t c = 0; c < findings.size(); ++c) {
+      if (!Follows(findings, links, i, c)) continue;
       const Finding& cause = findings[c];
-      // What says itself what follows from it is sure of that.
-      const bool says = Names(explains[c], follows);
-      if (c == i || cause.incident.severity < (says ? Severity::kLow : Severity::kMedium) ||
-          !(says || Names(explained_by[i], cause)) || TrainingOf(cause) != TrainingOf(follows) ||
-          (Lasts(follows) && !Lasts(cause)) || !Covers(cause.incident, follows.incident)) {
-        continue;
-      }
       if (causes[i] == kNoCause || Key(cause) < Key(findings[causes[i]])) causes[i] = c;
     }
   }
@@ -106,6 +118,45 @@ std::vector<std::size_t> CausesOf(std::span<const Finding> findings) {
     }
   }
   return firsts;
+}
+
+/// Of too many those that are kept, in their order: groups are found by comparing each with each.
+std::vector<std::size_t> Chosen(std::span<const Finding> findings) {
+  std::vector<std::size_t> order(findings.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return Key(findings[a]) < Key(findings[b]); });
+  std::map<std::string_view, std::size_t> of_rule;
+  for (const Finding& f : findings) of_rule.try_emplace(f.rule, 0);
+  const std::size_t share = std::max<std::size_t>(1, kMostRanked / 2 / of_rule.size());
+  std::vector<bool> taken(findings.size(), false);
+  std::vector<std::size_t> out;
+  const auto take = [&](std::size_t index) {
+    taken[index] = true;
+    out.push_back(index);
+  };
+  for (const std::size_t index : order) {
+    std::size_t& has = of_rule[findings[index].rule];
+    if (has >= share || out.size() == kMostRanked) continue;
+    ++has;
+    take(index);
+  }
+  const Links links(findings);
+  const std::vector<std::size_t> shared = out;
+  for (const std::size_t cause : order) {
+    if (out.size() == kMostRanked) break;
+    if (!taken[cause] && std::any_of(shared.begin(), shared.end(), [&](std::size_t index) {
+          return Follows(findings, links, index, cause);
+        })) {
+      take(cause);
+    }
+  }
+  for (const std::size_t index : order) {
+    if (out.size() == kMostRanked) break;
+    if (!taken[index]) take(index);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
 }
 
 /// What follows stands right behind its cause.
@@ -221,21 +272,12 @@ std::vector<std::vector<std::size_t>> Groups(std::span<const Finding> findings) 
 }
 
 std::vector<Finding> Ranked(std::vector<Finding> findings, std::size_t* left_out) {
-  // Groups are found by comparing each with each.
   const std::size_t more = findings.size() - std::min(findings.size(), kMostRanked);
   if (left_out != nullptr) *left_out = more;
   if (more > 0) {
-    std::vector<std::size_t> order(findings.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    const auto last = order.begin() + static_cast<std::ptrdiff_t>(kMostRanked);
-    std::nth_element(order.begin(), last, order.end(), [&](std::size_t a, std::size_t b) {
-      return Key(findings[a]) < Key(findings[b]);
-    });
-    order.erase(last, order.end());
-    std::sort(order.begin(), order.end());
     std::vector<Finding> kept;
-    kept.reserve(order.size());
-    for (const std::size_t index : order) kept.push_back(std::move(findings[index]));
+    kept.reserve(kMostRanked);
+    for (const std::size_t index : Chosen(findings)) kept.push_back(std::move(findings[index]));
     findings = std::move(kept);
   }
   const std::vector<std::size_t> causes = CausesOf(findings);

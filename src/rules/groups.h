@@ -31,8 +31,9 @@ std::vector<std::vector<std::size_t>> Groups(std::span<const Finding> findings);
 
 /// The findings in the order of their groups. A cause is as severe as what follows from it, and
 /// what follows gives no advice of its own: its cause does.
-/// Of more than kMostRanked those that rank highest by themselves are taken; `left_out`: how many
-/// are not.
+/// Of more than kMostRanked some are left out, `left_out` says how many: each rule first has an
+/// equal share of half of the places, for those of its findings that rank highest by themselves;
+/// then the causes of these; the rest of the places go by rank alone.
 inline constexpr std::size_t kMostRanked = 500;
 std::vector<Finding> Ranked(std::vector<Finding> findings, std::size_t* left_out = nullptr);
 

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace telltale::rules {
 namespace {
@@ -174,6 +176,40 @@ TEST(RankedTest, OfVeryManyThoseThatRankHighestAreTaken) {
   for (std::size_t i = 0; i < 200; ++i) EXPECT_EQ(ranked[i].incident.severity, Severity::kHigh);
   EXPECT_EQ(Ranked(ranked, &left_out).size(), kMostRanked);
   EXPECT_EQ(left_out, 0U);
+}
+
+TEST(RankedTest, ARuleWithVeryManyFindingsPushesNoOtherRuleOut) {
+  std::vector<Finding> many;
+  for (int i = 0; i < 2000; ++i) many.push_back(Of("Loud", Severity::kHigh, 100 + i));
+  for (int i = 0; i < 5; ++i) many.push_back(Of("Quiet", Severity::kLow, 1));
+  std::size_t left_out = 0;
+  const std::vector<std::string> names = Names(Ranked(many, &left_out));
+  EXPECT_EQ(left_out, 1505U);
+  EXPECT_EQ(std::count(names.begin(), names.end(), "Loud"), 495);
+  EXPECT_EQ(std::count(names.begin(), names.end(), "Quiet"), 5);
+}
+
+TEST(RankedTest, OfVeryManyTheCauseOfOneThatIsKeptIsKept) {
+  std::vector<Finding> many;
+  const Finding follows =
+      Explained("Follows", Severity::kHigh, R"({"explained_by":["Cause"]})", Theme::kLayers);
+  Finding cause = Explained("Cause", Severity::kMedium, "{}", Theme::kLearning);
+  // All that rank before it are of another training.
+  for (int i = 0; i < 2000; ++i) {
+    many.push_back(cause);
+    many.back().incident.subject = "rank 9";
+    many.back().incident.cost_seconds = 100 + i;
+  }
+  many.push_back(cause);
+  many.push_back(follows);
+  const std::vector<Finding> ranked = Ranked(many);
+  const auto found = std::find_if(ranked.begin(), ranked.end(),
+                                  [](const Finding& f) { return f.rule == "Follows"; });
+  ASSERT_NE(found, ranked.end());
+  EXPECT_EQ(found->incident.advice, "First do what Cause says.");
+  EXPECT_TRUE(std::any_of(ranked.begin(), ranked.end(), [&](const Finding& f) {
+    return f.rule == "Cause" && f.incident.subject == follows.incident.subject;
+  }));
 }
 
 }  // namespace

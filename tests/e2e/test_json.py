@@ -106,7 +106,8 @@ def test_run_writes_the_document_of_check(telltale: Telltale, ill_run: Path) -> 
 def test_check(telltale: Telltale, ill_run: Path) -> None:
     out = document(telltale, "check", ill_run)
     assert list(out) == [
-        "run", "verdict", "elapsed_seconds", "lost_seconds", "run_phases", "findings", "groups", "actions", "rules",
+        "run", "verdict", "elapsed_seconds", "lost_seconds", "run_phases", "findings",
+        "findings_left_out", "groups", "actions", "rules",
         "usage", "salvage", "losses"
     ]  # fmt: skip
     assert out["run"] == dict(zip(RUN, ["ill", "train", "finished", 1, 70, 0], strict=True))
