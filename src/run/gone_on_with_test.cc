@@ -24,7 +24,7 @@ class GoneOnWithTest : public ::testing::Test {
     RunRequest request;
     request.directory = run_;
     request.command = {"python", "train.py"};
-    return RunDirectory::Prepare(request);
+    return RunDirectory::Prepare(request, &refused_);
   }
   void Write(const fs::path& name) const {
     fs::create_directories((run_ / name).parent_path());
@@ -34,12 +34,14 @@ class GoneOnWithTest : public ::testing::Test {
     const auto taken = Prepare();
     ASSERT_FALSE(taken.ok()) << name;
     EXPECT_EQ(taken.status().code(), Code::kIo);
+    EXPECT_TRUE(refused_) << name;
     EXPECT_NE(taken.status().message().find((run_ / name).string()), std::string::npos)
         << taken.status().message();
   }
 
   store::TempFolder folder_;
   const fs::path run_ = folder_.path() / "run";
+  bool refused_ = false;
 };
 
 TEST_F(GoneOnWithTest, FilesAndFoldersAreNoHindrance) {

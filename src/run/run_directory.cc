@@ -93,7 +93,7 @@ Status Unfit(const fs::path& path, std::string_view why, bool* refused) {
 }
 
 Status NotPlain(const fs::path& path, const std::string& why) {
-  return {Code::kIo,
+  return {Code::kUsage,
           fmt::format("'{}': {}: remove it, or choose another folder with -o", path.string(), why)};
 }
 
@@ -123,7 +123,7 @@ Status CheckBeneath(const fs::path& run, const fs::path& folder, int depth) {
   return {};
 }
 
-/// A run that is gone on with may be a stranger's: kIo where it has something else, above all a
+/// A run that is gone on with may be a stranger's: kUsage where it has something else, above all a
 /// link, in the place of a file or folder of ours. What libraries write in the training they write
 /// by path, and would follow.
 Status CheckPlain(const fs::path& run) {
@@ -297,9 +297,11 @@ Result<RunDirectory> RunDirectory::Prepare(const RunRequest& request, bool* refu
     return IoError("list", run.path_, failed);
   }
   if (run_files::Exists({run.path_, "run.json"})) {
-    if (Status plain = CheckPlain(run.path_); !plain.ok()) {
-      *refused = true;
-      return plain;
+    if (const Status plain = CheckPlain(run.path_); !plain.ok()) {
+      // A folder that cannot be listed is trouble of the disk, and keeps no training from its
+      // start.
+      *refused = plain.code() == Code::kUsage;
+      return {Code::kIo, plain.message()};
     }
     TELLTALE_ASSIGN_OR_RETURN(run.info_, store::ReadRunInfo(run.path_));
     run.before_ = run.info_;

@@ -60,10 +60,11 @@ class RunDirectoryTest : public ::testing::Test {
 
   fs::path folder_;
   RunRequest request_;
+  bool refused_ = false;
 };
 
 TEST_F(RunDirectoryTest, AnAttemptThatIsAbandonedLeavesTheTrainingNoChild) {
-  auto run = RunDirectory::Prepare(request_);
+  auto run = RunDirectory::Prepare(request_, &refused_);
   ASSERT_TRUE(run.ok()) << run.status().message();
   ASSERT_TRUE(run->StartWriter().ok());
   run->Abandon();
@@ -73,7 +74,7 @@ TEST_F(RunDirectoryTest, AnAttemptThatIsAbandonedLeavesTheTrainingNoChild) {
 }
 
 TEST_F(RunDirectoryTest, ADiskThatHasAnsweredIsAskedAgainAndNothingNewIsWritten) {
-  auto run = RunDirectory::Prepare(request_);
+  auto run = RunDirectory::Prepare(request_, &refused_);
   ASSERT_TRUE(run.ok()) << run.status().message();
   ASSERT_TRUE(run->StartWriter().ok());
   run->Ended(ProcessExit{3, {}});
@@ -96,7 +97,7 @@ TEST_F(RunDirectoryTest, ADiskThatHasAnsweredIsAskedAgainAndNothingNewIsWritten)
 }
 
 TEST_F(RunDirectoryTest, ADiskThatFallsSilentIsNoticed) {
-  auto run = RunDirectory::Prepare(request_);
+  auto run = RunDirectory::Prepare(request_, &refused_);
   ASSERT_TRUE(run.ok()) << run.status().message();
   ASSERT_TRUE(run->StartWriter().ok());
   run->Ended(ProcessExit{0, {}});
