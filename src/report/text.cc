@@ -268,11 +268,11 @@ std::string UnrecordedWords(const RunData& data) {
   const auto& unrecorded = data.replay.state.unrecorded;
   if (!unrecorded) return {};
   if (unrecorded->writer.empty()) {
-    return "Nothing was recorded of the newest attempt: no agent came to write anything.";
+    return "Nothing was recorded of the newest attempt: its agent wrote nothing.";
   }
   return fmt::format(
-      "What {} after {} {} not recorded: the agent ended without its last word, as one "
-      "that is killed, and nobody followed it. How many records that are is not "
+      "What {} after {} {} not recorded: the agent, which records the run, was killed or could not "
+      "write its last records, and no other agent took over. How many records are missing is not "
       "known.",
       data.replay.ended ? "happened" : "happens", Utc(unrecorded->since_ns),
       data.replay.ended ? "was" : "is");
@@ -508,8 +508,8 @@ std::vector<std::string> Unknowns(const RunData& data) {
   }
   for (const std::int64_t since_ns : data.lost_before_ns()) {
     out.push_back(
-        fmt::format("What happened in an attempt before, after {}, was not recorded: its "
-                    "agent ended without its last word, and nobody followed it.",
+        fmt::format("What happened in an earlier attempt after {} was not recorded: its agent was "
+                    "killed or could not write its last records, and no other agent took over.",
                     Utc(since_ns)));
   }
   for (const std::string& step : s.clock_steps) {
