@@ -934,6 +934,20 @@ TEST(ElapsedTest, WhereNobodySawTheEndItIsAtLeastWhatWasRecorded) {
   EXPECT_EQ(StateWords(data.replay.state), "running, not recorded");
 }
 
+TEST(ElapsedTest, ALossOfAnAttemptBeforeIsNotKnownAndNoneOfTheNewest) {
+  RunData data = RecordedForTenSeconds();
+  data.replay.state.state = "finished";
+  data.summary.lost_since_ns = {1'700'000'000'000'000'000};
+  data.replay.state.unrecorded_before = {{"agent-n0", 1'700'000'060'000'000'000}};
+  EXPECT_EQ(StateWords(data.replay.state), "finished");
+  std::string unknown;
+  for (const std::string& line : Unknowns(data)) unknown += line + "\n";
+  for (const char* since : {"2023-11-14 22:13:20 UTC", "2023-11-14 22:14:20 UTC"}) {
+    const std::string words = std::string("in an attempt before, after ") + since;
+    EXPECT_NE(unknown.find(words + ", was not recorded"), std::string::npos) << unknown;
+  }
+}
+
 TEST(LostTest, ATrainingThatIsWrongForTwoReasonsLosesItsTimeOnce) {
   const auto loss = Cost("LossNotDecreasing", "rank 0", 10, 70, 60);
   EXPECT_NEAR(Lost({0}, {loss}), 60, 1e-6);
