@@ -52,8 +52,7 @@ struct Said {
   std::string text;
 };
 
-/// What a command says of the run, on both streams.
-/// What it says on stdout, and with `errors` on stderr.
+/// What a command says of the run on stdout, and with `errors` on stderr.
 Said Ask(const std::string& command, const fs::path& run, const std::string& options = "",
          bool errors = true) {
   Said said;
@@ -250,7 +249,7 @@ TEST(Lost, AFurtherAttemptSaysItOfTheOneBefore) {
   EXPECT_EQ(CheckStepsOnce(recorded, 50, 2), "");
   const Said check = Ask("check", run);
   EXPECT_EQ(check.code, 7) << check.text;
-  EXPECT_NE(check.text.find("an attempt before"), std::string::npos) << check.text;
+  EXPECT_NE(check.text.find("an earlier attempt"), std::string::npos) << check.text;
 }
 
 /// As above, on another machine: nobody comes to the folder of the first one's agent again. The
@@ -290,7 +289,7 @@ TEST(Lost, AFurtherAttemptOnAnotherMachineIsNotAccused) {
   EXPECT_EQ(listed.text.find("end not recorded"), std::string::npos) << listed.text;
   const Said check = Ask("check", run);
   EXPECT_EQ(check.code, 7) << check.text;
-  EXPECT_NE(check.text.find("an attempt before"), std::string::npos) << check.text;
+  EXPECT_NE(check.text.find("an earlier attempt"), std::string::npos) << check.text;
 }
 
 /// The agent can write nothing, each time that it comes, and is given up: the run's end is said,

@@ -792,7 +792,9 @@ TEST_F(ReportTest, ARunWithoutStepsOrRecordsHasAReport) {
   const auto empty = Load(run_);
   ASSERT_TRUE(empty.ok()) << empty.status().message();
   ExpectSound(RenderReport(*empty));
-  EXPECT_EQ(Verdict(*empty), "No training step was recorded.");
+  EXPECT_EQ(Verdict(*empty),
+            "No training step was recorded. Nothing was recorded of the newest attempt: its agent "
+            "wrote nothing.");
 }
 
 TEST_F(ReportTest, DamageIsToldAndTheRestIsUsed) {
@@ -943,8 +945,8 @@ TEST(ElapsedTest, ALossOfAnAttemptBeforeIsNotKnownAndNoneOfTheNewest) {
   std::string unknown;
   for (const std::string& line : Unknowns(data)) unknown += line + "\n";
   for (const char* since : {"2023-11-14 22:13:20 UTC", "2023-11-14 22:14:20 UTC"}) {
-    const std::string words = std::string("in an attempt before, after ") + since;
-    EXPECT_NE(unknown.find(words + ", was not recorded"), std::string::npos) << unknown;
+    const std::string words = std::string("in an earlier attempt after ") + since;
+    EXPECT_NE(unknown.find(words + " was not recorded"), std::string::npos) << unknown;
   }
 }
 
