@@ -155,6 +155,7 @@ class Agent {
   void Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds);
   void StartAttempt(std::uint32_t attempt, std::int32_t pid, std::int64_t ticks, UniqueFd pidfd);
   void EndAttempt(const ProcessExit& exit, bool known);
+  void SayAttemptEnd();
   template <class Message>
   bool Send(const Message& message);
 
@@ -215,7 +216,14 @@ class Agent {
   std::uint32_t attempt_ = std::max(options_.attempt, 1U);  ///< Its number, once it is known.
   bool attempt_known_ = false;
   std::int64_t attempt_known_ns_ = 0;
-  bool attempt_ended_ = false;  ///< The end is in the outbox or the journal.
+  bool attempt_ended_ = false;  ///< The end is known, in the outbox or in the journal.
+  /// Known, and said once all is read that the processes had said: what ended it may be there.
+  struct AttemptEnd {
+    PendingEvent event;
+    ordered_json data;
+    ProcessExit exit;
+  };
+  std::optional<AttemptEnd> attempt_end_;
   UniqueFd training_;           ///< pidfd of CMD.
   bool training_sure_ = false;  ///< Of CMD indeed, and of no later process with its number.
   pid_t training_pid_ = 0;
@@ -593,13 +601,15 @@ void Agent::EndAttempt(const ProcessExit& exit, bool known) {
   }
   data["by_supervisor"] = known;
   exit_facts_.AddTo(exit, &data);
-  if (!stopper_.reason().empty()) {
-    data["stopped"] = ParseOrderedJson(stopper_.reason());
-    event.message += fmt::format(": stopped by {}: {}", data["stopped"].value("who", ""),
-                                 data["stopped"].value("why", ""));
-  }
-  event.data = JsonText(data);
   event.marks = {{{}, kAttemptMarkRing, attempt_ * 2 + 1}};
+  attempt_end_ = AttemptEnd{std::move(event), std::move(data), exit};
+}
+
+void Agent::SayAttemptEnd() {
+  if (!attempt_end_) return;
+  auto [event, data, exit] = *std::exchange(attempt_end_, std::nullopt);
+  stopper_.AddToEnd(exit, StopTargets(), &data, &event.message);
+  event.data = JsonText(data);
   outbox_.Add(std::move(event));
 }
 
@@ -815,6 +825,7 @@ bool Agent::Tick(bool ledger) {
     CountOwn();
     ledger_.AddTo(attempt_, watermark, &batch);
   }
+  SayAttemptEnd();
   outbox_.AddTo(attempt_, &batch);
   raw_.AddTo(ledger, &batch);
   for (const Uuid& uuid : released_) batch.positions.push_back({uuid, format::kReleasedRing, 0});
@@ -824,7 +835,13 @@ bool Agent::Tick(bool ledger) {
   if (journalled) outbox_.Sent();
   const bool all_said = journalled && outbox_.empty();
   Settle(journalled, &in_batch);
-  if (journalled) stopper_.Drained();
+  if (journalled) {
+    std::vector<Uuid> read;
+    for (const auto& producer : producers_) {
+      if (producer->drained) read.push_back(producer->uuid());
+    }
+    stopper_.Drained(read);
+  }
   // Nobody is signalled before the disk says so too. Nothing new is decided meanwhile.
   if (all_said && stopper_.waits_for() != 0 && stop_syncs_ == 0) {
     writer_->Sync();
@@ -891,7 +908,7 @@ bool Agent::Finished() {
   }
   if (!orphan_) return false;
   if (!attempt_known_) return producers_.empty();
-  return attempt_ended_ && outbox_.empty() && producers_.empty();
+  return attempt_ended_ && !attempt_end_ && outbox_.empty() && producers_.empty();
 }
 
 /// What our processes and threads take from the training is a part of the budget.

@@ -379,7 +379,9 @@ class AgentPart {
     if (!writer_->Append(std::move(batch)).ok()) ::_exit(6);
     outbox_.Sent();
     stopper_->Settle(true);
-    stopper_->Drained();
+    std::vector<Stopper::Uuid> read;
+    for (std::size_t i = 0; i < scenario_.ranks; ++i) read.push_back(UuidOfTarget(scenario_, i));
+    stopper_->Drained(read);
     if (takes_place) At(kTookPlace);
     if (!idle) At(kJournalled);
     if (answers) At(kAnswered);
