@@ -54,6 +54,8 @@ constexpr std::int64_t kTogetherNs = 20 * kMs;
 constexpr std::int64_t kRefusedPeriodNs = 500 * kMs;
 constexpr std::int64_t kStatusPeriodNs = 1000 * kMs;
 constexpr std::int64_t kLedgerPeriodNs = 5000 * kMs;
+/// Looks for the attempt after this one, while a SIGKILL is owed to processes of this one.
+constexpr std::int64_t kNextAttemptPeriodNs = 500 * kMs;
 constexpr std::int64_t kClockJumpNs = 50 * kMs;
 /// Both clocks are read within this, where one of so many tries can.
 constexpr std::int64_t kClockReadNs = kMs;
@@ -156,6 +158,7 @@ class Agent {
   void StartAttempt(std::uint32_t attempt, std::int32_t pid, std::int64_t ticks, UniqueFd pidfd);
   void EndAttempt(const ProcessExit& exit, bool known);
   void SayAttemptEnd();
+  void MakeWay();
   template <class Message>
   bool Send(const Message& message);
 
@@ -224,7 +227,8 @@ class Agent {
     ProcessExit exit;
   };
   std::optional<AttemptEnd> attempt_end_;
-  UniqueFd training_;           ///< pidfd of CMD.
+  std::int64_t looked_for_next_ns_ = 0;  ///< For the attempt after this one.
+  UniqueFd training_;                    ///< pidfd of CMD.
   bool training_sure_ = false;  ///< Of CMD indeed, and of no later process with its number.
   pid_t training_pid_ = 0;
   std::uint64_t training_ticks_ = 0;
@@ -613,6 +617,17 @@ void Agent::SayAttemptEnd() {
   outbox_.Add(std::move(event));
 }
 
+/// The command has ended, and SIGKILL is still owed to processes of it: where the run's next
+/// attempt begins on this machine, its agent cannot record before we have ended.
+void Agent::MakeWay() {
+  if (!end_run_ || !stopper_.owes_kill() || Now() - looked_for_next_ns_ < kNextAttemptPeriodNs) {
+    return;
+  }
+  looked_for_next_ns_ = Now();
+  const auto info = store::ReadRunInfo(options_.run);
+  if (info.ok() && store::NewestAttempt(*info) > attempt_) stopper_.NextAttemptBegan(RunNow());
+}
+
 template <class Message>
 bool Agent::Send(const Message& message) {
   return orphan_ ||
@@ -966,6 +981,7 @@ Status Agent::Run() {
     capture_->Poll(RunNow(), &outbox_);
     look_back_.Poll(RunNow(), &outbox_);
     SetDetail();
+    MakeWay();
     if (KnowsWhom()) stopper_.Poll(StopTargets(), RunNow(), &outbox_);
     const bool ledger = Now() >= next_ledger;
     if (ledger) {

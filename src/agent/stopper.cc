@@ -688,6 +688,13 @@ bool Stopper::OnlyTrials() const {
   return trials;
 }
 
+void Stopper::NextAttemptBegan(std::int64_t now_ns) {
+  if (!owes_kill() || KillBy(*stop_) == kNeverNs) return;
+  stop_->next_attempt = true;
+  stop_->wait_until_ns = std::min(stop_->wait_until_ns, now_ns);
+  stop_->kill_by_ns = std::min(stop_->kill_by_ns, now_ns);
+}
+
 bool Stopper::Spared(const Process& process, bool only_trials) const {
   if (process.ended || process.answer == StopAnswer::kKept) return true;
   return process.root && only_trials && process.term == Delivery::kNone;
@@ -735,7 +742,8 @@ void Stopper::Decide(int signal, std::int64_t now_ns, Outbox* outbox) {
   event.kind = "stop.decided";
   event.subject = "run";
   event.message =
-      fmt::format("{} is about to be sent to {}", NameOfSignal(signal), Processes(count));
+      fmt::format("{} is about to be sent to {}{}", NameOfSignal(signal), Processes(count),
+                  stop_->next_attempt ? ", since the next attempt of this run has begun" : "");
   event.data = JsonText(ordered_json{
       {"id", store::Hex(stop_->id)}, {"signal", signal}, {"processes", std::move(listed)}});
   outbox->Add(std::move(event));

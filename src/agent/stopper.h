@@ -138,6 +138,9 @@ class Stopper {
   store::RequestId request() const { return stop_ ? stop_->id : store::RequestId{}; }
   /// SIGKILL was asked for, and somebody lives whom it is for. `active()` until that is done.
   bool owes_kill() const;
+  /// The next attempt of the run begins on this machine while SIGKILL is owed to processes of this
+  /// one: it comes now, so that they and we leave the machine and the journal to that attempt.
+  void NextAttemptBegan(std::int64_t now_ns);
   /// The training has ended so. Adds to what is said of it (run.attempt_end) which stop ended it,
   /// where one did: `stopped`, {"request", "who", "why", ...}, with "perhaps" where an agent that
   /// died may have sent the signal or not. A training that ends by itself, before a signal was sent
@@ -175,6 +178,7 @@ class Stopper {
     std::int64_t kill_ns = 0;
     bool term_sent = false;     ///< term_ns is when it was sent.
     bool follows = false;       ///< The one whose place it took had decided SIGTERM.
+    bool next_attempt = false;  ///< It has begun meanwhile.
     std::uint8_t sent = 0;      ///< By itself: kSentTerm, kSentKill.
     bool begins = true;         ///< This agent has not read yet what all had said when it began.
     std::int64_t taken_ns = 0;  ///< By this agent.

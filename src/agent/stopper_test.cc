@@ -878,6 +878,44 @@ TEST_F(StopperTest, AProcessThatIsNeverReadHoldsAStopUpForSecondsOnly) {
   EXPECT_NE(stopper_->waits_for(), 0U);
 }
 
+TEST_F(StopperTest, TheNextAttemptIsNotKeptWaitingByASigkillThatIsOwed) {
+  const std::string body = R"({"checkpoint_seconds":60,"grace_seconds":86400,"kill":true})";
+  for (const bool saves : {false, true}) {
+    journal_.clear();
+    sent_.clear();
+    said_.clear();
+    answered_ = false;
+    Restart();
+    targets_[0].ended = targets_[1].ended = false;
+    if (saves) Says(kA, "stop.ready");
+    ASSERT_TRUE(stopper_->Take(Ask(body), kT, &outbox_).ok());
+    Tick(kT);
+    EXPECT_EQ(sent_.size(), saves ? 0U : 2U);
+    Tick(kT + 50 * kSecond);
+    EXPECT_EQ(sent_.size(), saves ? 0U : 2U);
+    for (int second = 50; second < 53; ++second) {
+      stopper_->NextAttemptBegan(kT + second * kSecond);
+      Tick(kT + second * kSecond);
+    }
+    EXPECT_EQ(sent_, (Sent{{101, SIGTERM}, {102, SIGTERM}, {101, SIGKILL}, {102, SIGKILL}}));
+    EXPECT_EQ(SaidOf("stop.decided").back().message,
+              "SIGKILL is about to be sent to 2 processes, since the next attempt of this run has "
+              "begun");
+    Tick(kT + 60 * kSecond);
+    EXPECT_TRUE(answered_);
+    EXPECT_FALSE(stopper_->owes_kill());
+  }
+}
+
+TEST_F(StopperTest, TheNextAttemptHastensNothingWhereNoSigkillIsAskedFor) {
+  ASSERT_TRUE(stopper_->Take(Ask(R"({"grace_seconds":600})"), kT, &outbox_).ok());
+  Tick(kT);
+  stopper_->NextAttemptBegan(kT + kSecond);
+  Tick(kT + 2 * kSecond);
+  EXPECT_EQ(sent_.size(), 2U);
+  EXPECT_FALSE(answered_);
+}
+
 TEST_F(StopperTest, MarksOfProcessesThatOldJournalsHaveSayWhoIsReady) {
   const auto waits = [&](std::uint64_t old, const char* body) {
     journal_.clear();
