@@ -236,7 +236,7 @@ TEST(Stop, TheNextAttemptIsRecordedWhereASigkillIsOwedStill) {
   // SIGTERM ends the command, the ranks live on, and are to have SIGKILL in a day.
   Training training("live_on", "");
   ASSERT_TRUE(training.Trains()) << training.started().Err();
-  training.Ask({{"why", "x"}, {"grace_seconds", 86'400}, {"kill", true}});
+  const std::string id = training.Ask({{"why", "x"}, {"grace_seconds", 86'400}, {"kill", true}});
   EXPECT_EQ(training.started().Wait(), -SIGTERM) << training.started().Err();
   const std::filesystem::path release = training.scratch() / "release";
   const std::string waits =
@@ -248,8 +248,10 @@ TEST(Stop, TheNextAttemptIsRecordedWhereASigkillIsOwedStill) {
   std::ofstream(release).close();
   EXPECT_EQ(next.Wait(), 7) << next.Err();
   EXPECT_EQ(training.EventsOf("run.attempt_end").size(), 2U) << next.Err();
-  for (const auto& pid : training.ranks().pids) {
-    EXPECT_TRUE(pid == 0 || ::kill(pid, 0) != 0) << "it has had its SIGKILL";
+  const json account = training.AccountOf(id);
+  EXPECT_TRUE(account.value("stopped", false)) << account.dump();
+  for (const json& process : account.at("processes")) {
+    EXPECT_EQ(process.at("sigkill"), process.at("root").get<bool>() ? "none" : "sent");
   }
 }
 
