@@ -580,7 +580,13 @@ void Stopper::AddToEnd(const ProcessExit& exit, const std::vector<Target>& targe
     std::uint8_t did = WhatItDid();
     if (stop_->follows) did &= kSignalBits;
     const Ended by_this = EndedBy(did, exit);
-    if (by_this != Ended::kOtherwise && by_this >= ended) {
+    // It is the newer one, so it counts where it is as sure, or where the end is by a signal that
+    // it alone may have sent.
+    const auto itself = [&](std::uint8_t bits) {
+      return EndedBy(bits | kLivesOn, exit) != Ended::kOtherwise;
+    };
+    if (by_this != Ended::kOtherwise &&
+        (by_this >= ended || (itself(did) && !itself(cause_.did)))) {
       ended = by_this;
       reason = ReasonOf(*stop_);
     }

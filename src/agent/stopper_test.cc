@@ -1236,6 +1236,20 @@ TEST_F(StricterStopTest, WhoeverSignalledIsSaidToHaveEndedTheTraining) {
   }
 }
 
+TEST_F(StricterStopTest, ASigkillThatAnAgentWhichDiedMayHaveSentIsOfTheSecond) {
+  ASSERT_TRUE(Take(kPatient, 1, kT).ok());
+  Tick(kT);
+  ASSERT_TRUE(Take(kNow, 2, kT + kSecond).ok());
+  Tick(kT + kSecond);
+  Poll(kT + 6 * kSecond);
+  Write();
+  EndAll();
+  NextAgent({{kPatient, 1}, {kNow, 2}}, kT + 7 * kSecond);
+  EXPECT_EQ(StoppedBySignal(SIGKILL), "perhaps y");
+  EXPECT_EQ(StoppedBySignal(SIGTERM), "x");
+  EXPECT_EQ(Stopped(), "x");
+}
+
 TEST_F(StricterStopTest, WhoLivesThroughBothWasStoppedByNeither) {
   constexpr auto kSooner = R"({"why":"y","grace_seconds":5,"kill":true})";
   for (const bool dies : {false, true}) {
