@@ -54,6 +54,8 @@ constexpr std::int64_t kTogetherNs = 20 * kMs;
 constexpr std::int64_t kRefusedPeriodNs = 500 * kMs;
 constexpr std::int64_t kStatusPeriodNs = 1000 * kMs;
 constexpr std::int64_t kLedgerPeriodNs = 5000 * kMs;
+/// Looks for the attempt after this one, while a SIGKILL is owed to processes of this one.
+constexpr std::int64_t kNextAttemptPeriodNs = 500 * kMs;
 constexpr std::int64_t kClockJumpNs = 50 * kMs;
 /// Both clocks are read within this, where one of so many tries can.
 constexpr std::int64_t kClockReadNs = kMs;
@@ -155,6 +157,8 @@ class Agent {
   void Adopt(const channel::AddProducer& message, std::vector<UniqueFd> fds);
   void StartAttempt(std::uint32_t attempt, std::int32_t pid, std::int64_t ticks, UniqueFd pidfd);
   void EndAttempt(const ProcessExit& exit, bool known);
+  void SayAttemptEnd();
+  void MakeWay();
   template <class Message>
   bool Send(const Message& message);
 
@@ -215,8 +219,16 @@ class Agent {
   std::uint32_t attempt_ = std::max(options_.attempt, 1U);  ///< Its number, once it is known.
   bool attempt_known_ = false;
   std::int64_t attempt_known_ns_ = 0;
-  bool attempt_ended_ = false;  ///< The end is in the outbox or the journal.
-  UniqueFd training_;           ///< pidfd of CMD.
+  bool attempt_ended_ = false;  ///< The end is known, in the outbox or in the journal.
+  /// Known, and said once all is read that the processes had said: what ended it may be there.
+  struct AttemptEnd {
+    PendingEvent event;
+    ordered_json data;
+    ProcessExit exit;
+  };
+  std::optional<AttemptEnd> attempt_end_;
+  std::int64_t looked_for_next_ns_ = 0;  ///< For the attempt after this one.
+  UniqueFd training_;                    ///< pidfd of CMD.
   bool training_sure_ = false;  ///< Of CMD indeed, and of no later process with its number.
   pid_t training_pid_ = 0;
   std::uint64_t training_ticks_ = 0;
@@ -593,14 +605,27 @@ void Agent::EndAttempt(const ProcessExit& exit, bool known) {
   }
   data["by_supervisor"] = known;
   exit_facts_.AddTo(exit, &data);
-  if (!stopper_.reason().empty()) {
-    data["stopped"] = ParseOrderedJson(stopper_.reason());
-    event.message += fmt::format(": stopped by {}: {}", data["stopped"].value("who", ""),
-                                 data["stopped"].value("why", ""));
-  }
-  event.data = JsonText(data);
   event.marks = {{{}, kAttemptMarkRing, attempt_ * 2 + 1}};
+  attempt_end_ = AttemptEnd{std::move(event), std::move(data), exit};
+}
+
+void Agent::SayAttemptEnd() {
+  if (!attempt_end_) return;
+  auto [event, data, exit] = *std::exchange(attempt_end_, std::nullopt);
+  stopper_.AddToEnd(exit, StopTargets(), &data, &event.message);
+  event.data = JsonText(data);
   outbox_.Add(std::move(event));
+}
+
+/// The command has ended, and SIGKILL is still owed to processes of it: where the run's next
+/// attempt begins on this machine, its agent cannot record before we have ended.
+void Agent::MakeWay() {
+  if (!end_run_ || !stopper_.owes_kill() || Now() - looked_for_next_ns_ < kNextAttemptPeriodNs) {
+    return;
+  }
+  looked_for_next_ns_ = Now();
+  const auto info = store::ReadRunInfo(options_.run);
+  if (info.ok() && store::NewestAttempt(*info) > attempt_) stopper_.NextAttemptBegan(RunNow());
 }
 
 template <class Message>
@@ -815,6 +840,7 @@ bool Agent::Tick(bool ledger) {
     CountOwn();
     ledger_.AddTo(attempt_, watermark, &batch);
   }
+  SayAttemptEnd();
   outbox_.AddTo(attempt_, &batch);
   raw_.AddTo(ledger, &batch);
   for (const Uuid& uuid : released_) batch.positions.push_back({uuid, format::kReleasedRing, 0});
@@ -824,7 +850,13 @@ bool Agent::Tick(bool ledger) {
   if (journalled) outbox_.Sent();
   const bool all_said = journalled && outbox_.empty();
   Settle(journalled, &in_batch);
-  if (journalled) stopper_.Drained();
+  if (journalled) {
+    std::vector<Uuid> read;
+    for (const auto& producer : producers_) {
+      if (producer->drained) read.push_back(producer->uuid());
+    }
+    stopper_.Drained(read);
+  }
   // Nobody is signalled before the disk says so too. Nothing new is decided meanwhile.
   if (all_said && stopper_.waits_for() != 0 && stop_syncs_ == 0) {
     writer_->Sync();
@@ -891,7 +923,7 @@ bool Agent::Finished() {
   }
   if (!orphan_) return false;
   if (!attempt_known_) return producers_.empty();
-  return attempt_ended_ && outbox_.empty() && producers_.empty();
+  return attempt_ended_ && !attempt_end_ && outbox_.empty() && producers_.empty();
 }
 
 /// What our processes and threads take from the training is a part of the budget.
@@ -949,6 +981,7 @@ Status Agent::Run() {
     capture_->Poll(RunNow(), &outbox_);
     look_back_.Poll(RunNow(), &outbox_);
     SetDetail();
+    MakeWay();
     if (KnowsWhom()) stopper_.Poll(StopTargets(), RunNow(), &outbox_);
     const bool ledger = Now() >= next_ledger;
     if (ledger) {

@@ -39,10 +39,16 @@ constexpr std::size_t kMaxProcesses = 2048;
 constexpr std::size_t kMostListed = 512;
 constexpr std::size_t kMaxNamed = 8;
 constexpr std::size_t kMaxTextBytes = 1000;
+/// The mark of what an answered request did: the bits, and above them which is the newest.
+constexpr int kDidBits = 8;
+constexpr std::uint64_t kDidMask = (1U << kDidBits) - 1;
+constexpr std::uint8_t kSignalBits = kSentTerm | kSentKill | kPerhapsTerm | kPerhapsKill;
 
 /// Whose names keep the times of a request.
 constexpr Stopper::Uuid kTermClock = {'S', 'I', 'G', 'T', 'E', 'R', 'M'};
 constexpr Stopper::Uuid kKillClock = {'S', 'I', 'G', 'K', 'I', 'L', 'L'};
+/// Whose name keeps which signals it has sent.
+constexpr Stopper::Uuid kSentSignals = {'S', 'E', 'N', 'T'};
 /// The same of what it has from the request whose place it took: when it took it, where that one
 /// had decided SIGTERM; until when it waits for checkpoints; 1: for none; when SIGKILL comes at the
 /// latest.
@@ -50,7 +56,7 @@ constexpr Stopper::Uuid kFollowsClock = {'F', 'O', 'L', 'L', 'O', 'W', 'S'};
 constexpr Stopper::Uuid kWaitClock = {'W', 'A', 'I', 'T'};
 constexpr Stopper::Uuid kAtOnce = {'A', 'T', 'O', 'N', 'C', 'E'};
 constexpr Stopper::Uuid kKillByClock = {'K', 'I', 'L', 'L', 'B', 'Y'};
-constexpr std::array kClocks = {kTermClock, kKillClock, kFollowsClock,
+constexpr std::array kClocks = {kTermClock, kKillClock, kSentSignals, kFollowsClock,
                                 kWaitClock, kAtOnce,    kKillByClock};
 
 int SendSignal(int pidfd, int signal) {
@@ -113,7 +119,7 @@ bool ReadyForTrial(std::uint8_t ready) {
 
 Delivery DeliveryOf(std::uint64_t bits) {
   return static_cast<Delivery>(
-      std::min(bits & 0xfU, static_cast<std::uint64_t>(Delivery::kFailed)));
+      std::min(bits & 0xfU, static_cast<std::uint64_t>(Delivery::kUnknown)));
 }
 
 std::uint64_t PositionOfSignals(Delivery term, Delivery kill) {
@@ -126,6 +132,7 @@ const char* Word(Delivery delivery) {
     case Delivery::kNone:
       return "none";
     case Delivery::kBegun:
+    case Delivery::kUnknown:
       return "unknown";
     case Delivery::kSent:
       return "sent";
@@ -298,8 +305,8 @@ void Stopper::Settle(bool taken) {
   offered_.clear();
 }
 
-void Stopper::Drained() {
-  if (stop_) stop_->drained = true;
+void Stopper::Drained(const std::vector<Uuid>& read) {
+  if (stop_) stop_->read.insert(read.begin(), read.end());
 }
 
 bool Stopper::HasBegun(const store::RequestId& request) const {
@@ -383,7 +390,8 @@ Result<Stopper::Stop> Stopper::Read(const store::Request& request, std::int64_t 
   }
   stop.term_ns = past(NameOf(stop.id, kTermClock));
   stop.kill_ns = past(NameOf(stop.id, kKillClock));
-  stop.signals = stop.term_ns != 0 || stop.kill_ns != 0;
+  stop.sent = static_cast<std::uint8_t>(
+      position_of_(NameOf(stop.id, kSentSignals), kStopClockRing) & (kSentTerm | kSentKill));
   const std::int64_t follows = past(NameOf(stop.id, kFollowsClock));
   stop.follows = follows != 0;
   if (stop.term_ns == 0) stop.term_ns = follows;
@@ -489,9 +497,9 @@ void Stopper::TakePlace(std::int64_t now_ns, Outbox* outbox) {
                               before.who, store::Hex(next.id), next.who);
   event.marks = std::move(account.released);
   event.marks.push_back({before.id, kRequestMarkRing, 1});
-  if (before.signals && account.any_sent) {
-    reason_ = ReasonOf(before);
-    event.marks.push_back({before.id, kStopSignalRing, ++reason_mark_});
+  // What it has sent may end them also after the other one has taken its place.
+  if (const std::uint8_t did = WhatItDid(); (did & kSignalBits) != 0) {
+    SetCause({before.id, ReasonOf(before), did}, &event);
   }
   event.data = JsonText(ordered_json{{"id", store::Hex(before.id)},
                                      {"who", before.who},
@@ -511,23 +519,103 @@ std::string Stopper::ReasonOf(const Stop& stop) {
   return JsonText(ReasonFrom(store::Hex(stop.id), stop.who, stop.why, stop.rule, stop.incident));
 }
 
-std::string Stopper::reason() const {
-  return stop_ && (stop_->signals || !stop_->follows) ? ReasonOf(*stop_) : reason_;
+std::uint8_t Stopper::WhatItDid() const {
+  std::uint8_t did = stop_->sent;
+  for (const auto& [uuid, process] : stop_->processes) {
+    const auto perhaps = [&, &uuid = uuid](Delivery delivery, int signal) {
+      if (delivery != Delivery::kBegun) return delivery == Delivery::kUnknown;
+      // Not where it is we who are about to send it.
+      return sending_ != signal ||
+             std::none_of(to_send_.begin(), to_send_.end(),
+                          [&](const ToSend& each) { return each.uuid == uuid && !each.again; });
+    };
+    if (perhaps(process.term, SIGTERM)) did |= kPerhapsTerm;
+    if (perhaps(process.kill, SIGKILL)) did |= kPerhapsKill;
+    if (process.root) continue;
+    if (AnswerTo(stop_->id, uuid) == StopAnswer::kSaved) {
+      did |= kHasSaved;
+    } else if (process.ended && process.pid != 0) {
+      did |= kUnsaved;
+    }
+  }
+  // That SIGTERM is of the one whose place it took.
+  if (stop_->follows) did &= ~kPerhapsTerm;
+  return did;
+}
+
+Stopper::Ended Stopper::EndedBy(std::uint8_t did, const ProcessExit& exit) {
+  // A shell has it in its exit code.
+  const auto by = [&](int signal) {
+    return exit.signal == signal || exit.exit_code == 128 + signal;
+  };
+  const bool by_sent =
+      ((did & kSentTerm) != 0 && by(SIGTERM)) || ((did & kSentKill) != 0 && by(SIGKILL));
+  const bool by_perhaps =
+      ((did & kPerhapsTerm) != 0 && by(SIGTERM)) || ((did & kPerhapsKill) != 0 && by(SIGKILL));
+  if ((did & kLivesOn) != 0) {
+    // It has lived through it: only the signal itself, where it came late, ends it.
+    return by_sent ? Ended::kByIt : by_perhaps ? Ended::kPerhapsByIt : Ended::kOtherwise;
+  }
+  if ((did & (kSentTerm | kSentKill)) != 0) return Ended::kByIt;
+  if ((did & (kPerhapsTerm | kPerhapsKill)) != 0) {
+    return by_perhaps || !exit.signal ? Ended::kPerhapsByIt : Ended::kOtherwise;
+  }
+  if ((did & kHasSaved) == 0 || exit.signal) return Ended::kOtherwise;
+  // It ends itself once it has saved. Where it fails, one that has not saved may have failed.
+  if (!exit.exit_code) return Ended::kPerhapsByIt;
+  return *exit.exit_code == 0 || (did & kUnsaved) == 0 ? Ended::kByIt : Ended::kOtherwise;
+}
+
+void Stopper::SetCause(Cause cause, PendingEvent* event) {
+  cause_ = std::move(cause);
+  event->marks.push_back({cause_.id, kStopSignalRing, ++cause_number_ << kDidBits | cause_.did});
+}
+
+void Stopper::AddToEnd(const ProcessExit& exit, const std::vector<Target>& targets,
+                       ordered_json* data, std::string* message) {
+  Ended ended = EndedBy(cause_.did, exit);
+  std::string reason = cause_.reason;
+  if (stop_) {
+    Refresh(targets, stop_->taken_ns);
+    std::uint8_t did = WhatItDid();
+    if (stop_->follows) did &= kSignalBits;
+    const Ended by_this = EndedBy(did, exit);
+    // It is the newer one, so it counts where it is as sure, or where the end is by a signal that
+    // it alone may have sent.
+    const auto itself = [&](std::uint8_t bits) {
+      return EndedBy(bits | kLivesOn, exit) != Ended::kOtherwise;
+    };
+    if (by_this != Ended::kOtherwise &&
+        (by_this >= ended || (itself(did) && !itself(cause_.did)))) {
+      ended = by_this;
+      reason = ReasonOf(*stop_);
+    }
+  }
+  if (ended == Ended::kOtherwise) return;
+  ordered_json stopped = ParseOrderedJson(reason);
+  const std::string who = Text(stopped, "who");
+  const std::string why = Text(stopped, "why");
+  if (ended == Ended::kPerhapsByIt) stopped["perhaps"] = true;
+  *message += fmt::format(": {}stopped by {}{}{}", ended == Ended::kPerhapsByIt ? "perhaps " : "",
+                          who.empty() ? "a request" : who, why.empty() ? "" : ": ", why);
+  (*data)["stopped"] = std::move(stopped);
 }
 
 void Stopper::Recall(const store::Request& request) {
   Forget(request.id);
   const std::uint64_t mark = position_of_(request.id, kStopSignalRing);
-  if (mark == 0 || mark < reason_mark_) return;
+  if (mark == 0 || mark >> kDidBits < cause_number_) return;
   const ordered_json body = ParseOrderedJson(request.body);
   if (!body.is_object()) return;
-  reason_mark_ = mark;
-  reason_ = JsonText(ReasonFrom(store::Hex(request.id), Cut(request.who), Text(body, "why"),
-                                Text(body, "rule"), Text(body, "incident")));
+  cause_number_ = mark >> kDidBits;
+  cause_ = {request.id,
+            JsonText(ReasonFrom(store::Hex(request.id), Cut(request.who), Text(body, "why"),
+                                Text(body, "rule"), Text(body, "incident"))),
+            static_cast<std::uint8_t>(mark & kDidMask)};
 }
 
 /// Takes over who there is, and who has gone since.
-void Stopper::Refresh(const std::vector<Target>& targets) {
+void Stopper::Refresh(const std::vector<Target>& targets, std::int64_t now_ns) {
   std::map<Uuid, Process>& processes = stop_->processes;
   // The root may have got a channel: it goes on under its uuid, with what it has had.
   if (const auto root = processes.find(Uuid{}); root != processes.end() && !root->second.ended) {
@@ -556,6 +644,7 @@ void Stopper::Refresh(const std::vector<Target>& targets) {
     process.pid = target.pid;
     process.rank = target.rank;
     process.ended = target.ended;
+    if (process.since_ns == 0) process.since_ns = stop_->begins ? stop_->taken_ns : now_ns;
   }
   if (processes.size() <= kMaxProcesses) return;
   std::erase_if(processes, [&](const auto& each) {
@@ -577,6 +666,18 @@ bool Stopper::Waits(std::int64_t now_ns) {
   });
 }
 
+bool Stopper::WaitsToRead(const std::vector<Target>& targets, std::int64_t now_ns) {
+  // Those that come later are waited for as long as they may save.
+  const bool may_save = stop_->term_ns == 0 && now_ns < stop_->wait_until_ns;
+  if (!stop_->begins && !may_save) return false;
+  const bool unread = std::any_of(targets.begin(), targets.end(), [&](const Target& target) {
+    return target.uuid != Uuid{} && !stop_->read.contains(target.uuid) &&
+           now_ns - stop_->processes[target.uuid].since_ns < kJournalPatienceNs;
+  });
+  if (!unread) stop_->begins = false;
+  return unread;
+}
+
 /// Whether every process has given up a trial only: who began them then goes on too, also where the
 /// process of a trial has ended since.
 bool Stopper::OnlyTrials() const {
@@ -591,6 +692,13 @@ bool Stopper::OnlyTrials() const {
     }
   }
   return trials;
+}
+
+void Stopper::NextAttemptBegan(std::int64_t now_ns) {
+  if (!owes_kill() || KillBy(*stop_) == kNeverNs) return;
+  stop_->next_attempt = true;
+  stop_->wait_until_ns = std::min(stop_->wait_until_ns, now_ns);
+  stop_->kill_by_ns = std::min(stop_->kill_by_ns, now_ns);
 }
 
 bool Stopper::Spared(const Process& process, bool only_trials) const {
@@ -631,7 +739,6 @@ void Stopper::Decide(int signal, std::int64_t now_ns, Outbox* outbox) {
   }
   if (to_send_.empty()) return;
   ++round_;
-  stop_->signals = true;
   sending_ = signal;
   decided_ns_ = now_ns;
   if (count == 0) return;
@@ -641,7 +748,8 @@ void Stopper::Decide(int signal, std::int64_t now_ns, Outbox* outbox) {
   event.kind = "stop.decided";
   event.subject = "run";
   event.message =
-      fmt::format("{} is about to be sent to {}", NameOfSignal(signal), Processes(count));
+      fmt::format("{} is about to be sent to {}{}", NameOfSignal(signal), Processes(count),
+                  stop_->next_attempt ? ", since the next attempt of this run has begun" : "");
   event.data = JsonText(ordered_json{
       {"id", store::Hex(stop_->id)}, {"signal", signal}, {"processes", std::move(listed)}});
   outbox->Add(std::move(event));
@@ -661,18 +769,20 @@ Delivery Stopper::SendOne(const Target* target, std::string* why) const {
 }
 
 void Stopper::Send(const std::vector<Target>& targets, std::int64_t now_ns, Outbox* outbox) {
-  Refresh(targets);
+  Refresh(targets, now_ns);
   const bool kill = sending_ == SIGKILL;
   PendingEvent event;
   ordered_json listed = ordered_json::array();
-  std::size_t sent = 0, sent_again = 0, had_ended = 0, failed = 0;
+  std::size_t sent = 0, sent_again = 0, had_ended = 0, unknown = 0, failed = 0;
   bool any_again = false;
   for (const ToSend& each : std::exchange(to_send_, {})) {
     Process& process = Load(each.uuid);
     const auto target = std::find_if(targets.begin(), targets.end(),
                                      [&](const Target& one) { return one.uuid == each.uuid; });
     std::string why;
-    const Delivery delivery = SendOne(target == targets.end() ? nullptr : &*target, &why);
+    Delivery delivery = SendOne(target == targets.end() ? nullptr : &*target, &why);
+    // By the signal of the agent before, or by itself.
+    if (delivery == Delivery::kHadEnded && each.again) delivery = Delivery::kUnknown;
     (kill ? process.kill : process.term) = delivery;
     event.marks.push_back({NameOf(stop_->id, each.uuid), kStopSignalRing,
                            PositionOfSignals(process.term, process.kill)});
@@ -680,6 +790,7 @@ void Stopper::Send(const std::vector<Target>& targets, std::int64_t now_ns, Outb
     sent += delivery == Delivery::kSent ? 1 : 0;
     sent_again += delivery == Delivery::kSent && each.again ? 1 : 0;
     had_ended += delivery == Delivery::kHadEnded ? 1 : 0;
+    unknown += delivery == Delivery::kUnknown ? 1 : 0;
     if (delivery == Delivery::kFailed) {
       ++failed;
       if (stop_->failures.size() < kMostListed) {
@@ -705,6 +816,10 @@ void Stopper::Send(const std::vector<Target>& targets, std::int64_t now_ns, Outb
   }
   event.marks.push_back({NameOf(stop_->id, kill ? kKillClock : kTermClock), kStopClockRing,
                          static_cast<std::uint64_t>(kill ? stop_->kill_ns : stop_->term_ns)});
+  if (sent > 0) {
+    stop_->sent |= kill ? kSentKill : kSentTerm;
+    event.marks.push_back({NameOf(stop_->id, kSentSignals), kStopClockRing, stop_->sent});
+  }
   event.time_ns = now_ns;
   event.kind = "stop.signal";
   event.severity = "medium";
@@ -714,6 +829,10 @@ void Stopper::Send(const std::vector<Target>& targets, std::int64_t now_ns, Outb
     event.message += fmt::format("; {} of them may have had it by an agent before", sent_again);
   }
   if (had_ended > 0) event.message += fmt::format("; {} had ended before", had_ended);
+  if (unknown > 0) {
+    event.message +=
+        fmt::format("; {} had ended, perhaps by the signal of an agent before", unknown);
+  }
   if (failed > 0) event.message += fmt::format("; it could not be sent to {}", failed);
   event.data = JsonText(ordered_json{
       {"id", store::Hex(stop_->id)}, {"signal", sending_}, {"processes", std::move(listed)}});
@@ -766,8 +885,6 @@ Stopper::Account Stopper::MakeAccount() const {
 void Stopper::Finish(std::int64_t now_ns, Outbox* outbox) {
   Account account = MakeAccount();
   const std::size_t left = account.left.size();
-  // Else what ended it, where anything did, was the one whose place it took.
-  bool by_this = stop_->signals || !stop_->follows;
   PendingEvent event;
   event.time_ns = now_ns;
   event.kind = "request.done";
@@ -776,12 +893,9 @@ void Stopper::Finish(std::int64_t now_ns, Outbox* outbox) {
     event.severity = "medium";
     event.message = fmt::format("the training is not stopped: {} of its processes here {} on{}",
                                 left, left == 1 ? "lives" : "live", account.names);
-    // What was not signalled does not end for this request.
-    by_this = by_this && account.any_sent;
   } else if (account.going_on > 0) {
     event.message = fmt::format("the trial is given up; {} {} on", account.going_on,
                                 account.going_on == 1 ? "process goes" : "processes go");
-    by_this = false;
   } else {
     event.message =
         account.any_sent ? "the training is stopped here" : "the training has ended here";
@@ -795,9 +909,17 @@ void Stopper::Finish(std::int64_t now_ns, Outbox* outbox) {
                                      {"processes", std::move(account.processes)}});
   event.marks = std::move(account.released);
   event.marks.push_back({stop_->id, kRequestMarkRing, 1});
-  if (by_this) {
-    reason_ = ReasonOf(*stop_);
-    event.marks.push_back({stop_->id, kStopSignalRing, ++reason_mark_});
+  if (account.going_on == 0 || left > 0) {
+    std::uint8_t did = WhatItDid();
+    if (left > 0) did |= kLivesOn;
+    const bool signals = (did & kSignalBits) != 0;
+    if (signals || (left == 0 && !stop_->follows && (did & kHasSaved) != 0)) {
+      SetCause({stop_->id, ReasonOf(*stop_), did}, &event);
+    } else if (left > 0 && stop_->follows && cause_.did != 0) {
+      // They have lived through the signal of the one whose place it took.
+      SetCause({cause_.id, cause_.reason, static_cast<std::uint8_t>(cause_.did | kLivesOn)},
+               &event);
+    }
   }
   outbox->Add(std::move(event));
   Forget(stop_->id);
@@ -809,19 +931,19 @@ void Stopper::Close(const std::vector<Target>& targets, std::int64_t now_ns, Out
   if (!stop_) return;
   // Decided is decided: nobody comes after us.
   if (!to_send_.empty()) Send(targets, now_ns, outbox);
-  Refresh(targets);
+  Refresh(targets, now_ns);
   Finish(now_ns, outbox);
   for (Stop& next : std::exchange(stricter_, {})) {
     Begin(std::move(next), now_ns, outbox);
-    Refresh(targets);
+    Refresh(targets, now_ns);
     Finish(now_ns, outbox);
   }
 }
 
 void Stopper::Poll(const std::vector<Target>& targets, std::int64_t now_ns, Outbox* outbox) {
   if (!stop_) return;
-  Refresh(targets);
-  if (!stop_->drained && now_ns - stop_->taken_ns < kJournalPatienceNs) return;
+  Refresh(targets, now_ns);
+  if (WaitsToRead(targets, now_ns)) return;
   // Nothing more is decided while something waits for the journal.
   if (!to_send_.empty()) {
     if (now_ns - decided_ns_ >= kJournalPatienceNs) Send(targets, now_ns, outbox);

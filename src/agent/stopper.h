@@ -22,6 +22,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -30,6 +31,7 @@
 #include <vector>
 
 #include "agent/outbox.h"
+#include "base/process.h"
 #include "base/status.h"
 #include "format/batch.h"
 #include "store/requests.h"
@@ -43,11 +45,12 @@ inline constexpr std::uint16_t kStopReadyRing = 0xfff7;
 /// Under the name of a request and a process (Stopper::NameOf): its answer, a StopAnswer.
 inline constexpr std::uint16_t kStopAnswerRing = 0xfff5;
 /// Under the same name: how far its signals are, a Delivery of SIGTERM in the low four bits, one of
-/// SIGKILL in the next four. Under the request's id: it ended the training, unless the mark of
-/// another request is greater.
+/// SIGKILL in the next four. Under the request's id, once it is answered: what it did that may end
+/// the training, bits of Did in the low eight; above them a number, the greatest one counts.
 inline constexpr std::uint16_t kStopSignalRing = 0xfff4;
 /// Under the request's id and names of it: when it began, SIGTERM and SIGKILL, and what it has
-/// taken over from the request whose place it took; run clock.
+/// taken over from the request whose place it took; run clock. Under one more, which signals it has
+/// sent: bits of Did.
 inline constexpr std::uint16_t kStopClockRing = 0xfff3;
 
 enum class StopReady : std::uint8_t {
@@ -68,6 +71,17 @@ enum class Delivery : std::uint8_t {
   kSent = 2,      ///< The kernel has taken it.
   kHadEnded = 3,  ///< There was no process any more.
   kFailed = 4,    ///< It cannot be sent to this process.
+  kUnknown = 5,   ///< There was no process any more; an agent that died may have sent it before.
+};
+/// What a stop did that may have ended the training.
+enum Did : std::uint8_t {
+  kSentTerm = 1,
+  kSentKill = 2,
+  kPerhapsTerm = 4,  ///< An agent that died may have sent it.
+  kPerhapsKill = 8,
+  kHasSaved = 16,  ///< A process has saved for it.
+  kUnsaved = 32,   ///< A process has ended without having saved for it.
+  kLivesOn = 64,   ///< It was answered while some lived on.
 };
 
 class Stopper {
@@ -95,16 +109,17 @@ class Stopper {
   /// added. They count once the batch is taken.
   void Offer(const format::Rows& rows, const Uuid& uuid, std::vector<format::RingPosition>* marks);
   void Settle(bool taken);
-  /// The journal has all that the processes had said by now. A stop decides nothing before: one of
-  /// them may have said a moment ago that it saves, or while no agent was there.
-  void Drained();
+  /// The journal has all that these processes had said by now. A stop waits for that of each: one
+  /// may have said a moment ago that it saves, or while no agent was there.
+  void Drained(const std::vector<Uuid>& read);
 
   /// Whether an agent before us has begun with it. Those are to be taken first.
   bool HasBegun(const store::RequestId& request) const;
   /// A request that no journal has answered. kUsage: it makes no sense; kRunning: another one is
   /// being carried out, and this one is no stricter. Else it is answered in time.
   Status Take(const store::Request& request, std::int64_t now_ns, Outbox* outbox);
-  /// A request of this attempt that an agent before us has answered: reason() may be of it.
+  /// A request of this attempt that an agent before us has answered: it may have ended the
+  /// training.
   void Recall(const store::Request& request);
   /// Goes on. `now_ns`: run clock.
   void Poll(const std::vector<Target>& targets, std::int64_t now_ns, Outbox* outbox);
@@ -123,10 +138,16 @@ class Stopper {
   store::RequestId request() const { return stop_ ? stop_->id : store::RequestId{}; }
   /// SIGKILL was asked for, and somebody lives whom it is for. `active()` until that is done.
   bool owes_kill() const;
-  /// What to say of the training's end: {"request", "who", "why", ...} as JSON; empty where nobody
-  /// has stopped it. Of a request that took another one's place, once it has sent a signal itself
-  /// or where the other one had sent none.
-  std::string reason() const;
+  /// The next attempt of the run begins on this machine while SIGKILL is owed to processes of this
+  /// one: it comes now, so that they and we leave the machine and the journal to that attempt.
+  void NextAttemptBegan(std::int64_t now_ns);
+  /// The training has ended so. Adds to what is said of it (run.attempt_end) which stop ended it,
+  /// where one did: `stopped`, {"request", "who", "why", ...}, with "perhaps" where an agent that
+  /// died may have sent the signal or not. A training that ends by itself, before a signal was sent
+  /// or long after it, was stopped by nobody. Of a request that took another one's place, once it
+  /// has sent a signal itself or where the other one had sent none.
+  void AddToEnd(const ProcessExit& exit, const std::vector<Target>& targets,
+                nlohmann::ordered_json* data, std::string* message);
 
  private:
   /// One that the stop has seen; of those that are gone, what became of them.
@@ -138,6 +159,7 @@ class Stopper {
     StopAnswer answer = StopAnswer::kNone;
     Delivery term = Delivery::kNone;
     Delivery kill = Delivery::kNone;
+    std::int64_t since_ns = 0;  ///< This agent has known it for this stop since then.
   };
   static constexpr std::int64_t kNeverNs = std::numeric_limits<std::int64_t>::max();
   struct Stop {
@@ -154,11 +176,13 @@ class Stopper {
     /// it took had sent it: of the change.
     std::int64_t term_ns = 0;
     std::int64_t kill_ns = 0;
-    bool term_sent = false;  ///< term_ns is when it was sent.
-    bool follows = false;    ///< The one whose place it took had decided SIGTERM.
-    bool signals = false;    ///< It has decided some itself.
-    bool drained = false;
+    bool term_sent = false;     ///< term_ns is when it was sent.
+    bool follows = false;       ///< The one whose place it took had decided SIGTERM.
+    bool next_attempt = false;  ///< It has begun meanwhile.
+    std::uint8_t sent = 0;      ///< By itself: kSentTerm, kSentKill.
+    bool begins = true;         ///< This agent has not read yet what all had said when it began.
     std::int64_t taken_ns = 0;  ///< By this agent.
+    std::set<Uuid> read;        ///< Whose words the journal has had since.
     std::map<Uuid, Process> processes;
     std::vector<std::string> failures;
   };
@@ -175,6 +199,13 @@ class Stopper {
     Uuid uuid{};
     bool again = false;  ///< An agent before us was about to send it.
   };
+  /// A stop that is answered.
+  struct Cause {
+    store::RequestId id{};
+    std::string reason;  ///< JSON.
+    std::uint8_t did = 0;
+  };
+  enum class Ended : std::uint8_t { kOtherwise, kPerhapsByIt, kByIt };
   struct Answer {
     store::RequestId request{};
     Uuid uuid{};
@@ -196,10 +227,17 @@ class Stopper {
   /// The first of those that wait takes the place of the one that is carried out.
   void TakePlace(std::int64_t now_ns, Outbox* outbox);
   static std::string ReasonOf(const Stop& stop);
+  /// Bits of Did of the stop that is carried out.
+  std::uint8_t WhatItDid() const;
+  /// Whether what a stop did ended a training that ended so.
+  static Ended EndedBy(std::uint8_t did, const ProcessExit& exit);
+  void SetCause(Cause cause, PendingEvent* event);
   StopAnswer Answered(const store::RequestId& request, const Uuid& uuid) const;
   void Forget(const store::RequestId& request);
   Process& Load(const Uuid& uuid);
-  void Refresh(const std::vector<Target>& targets);
+  void Refresh(const std::vector<Target>& targets, std::int64_t now_ns);
+  /// Whether something that one of them has said may be unread, and would still matter.
+  bool WaitsToRead(const std::vector<Target>& targets, std::int64_t now_ns);
   bool Waits(std::int64_t now_ns);
   bool OnlyTrials() const;
   /// Whether the stop leaves it alone: it has ended, or goes on.
@@ -230,9 +268,9 @@ class Stopper {
   int sending_ = 0;
   std::uint64_t round_ = 0;
   std::int64_t decided_ns_ = 0;
-  // Of the requests that are answered, the newest that ended the training, and its mark.
-  std::string reason_;
-  std::uint64_t reason_mark_ = 0;
+  // Of the requests that are answered, the newest that may end the training, and its number.
+  Cause cause_;
+  std::uint64_t cause_number_ = 0;
 };
 
 }  // namespace telltale::agent

@@ -91,8 +91,15 @@ class StopperTest : public ::testing::Test {
     Write();
   }
 
+  /// The journal has all that was said so far by those that are there.
+  void Drain() {
+    std::vector<Stopper::Uuid> read;
+    for (const Stopper::Target& target : targets_) read.push_back(target.uuid);
+    stopper_->Drained(read);
+  }
+
   void Poll(std::int64_t now_ns) {
-    stopper_->Drained();
+    Drain();
     stopper_->Poll(targets_, now_ns, &outbox_);
   }
 
@@ -117,6 +124,24 @@ class StopperTest : public ::testing::Test {
   static std::string To(std::uint8_t number) {
     return R"({"request":")" + store::Hex(Ask("{}", number).id) + R"("})";
   }
+
+  /// Which stop is said to have ended a training that ends so: its "why", with "perhaps" before
+  /// where that is not sure; "" where none is.
+  std::string Stopped(const ProcessExit& exit = {.exit_code = 0, .signal = {}}) {
+    nlohmann::ordered_json data;
+    std::string message = "it ended";
+    stopper_->AddToEnd(exit, targets_, &data, &message);
+    if (!data.contains("stopped")) {
+      EXPECT_EQ(message, "it ended");
+      return "";
+    }
+    const bool perhaps = data["stopped"].contains("perhaps");
+    const auto why = data["stopped"]["why"].get<std::string>();
+    EXPECT_EQ(message, std::string("it ended: ") + (perhaps ? "perhaps " : "") +
+                           "stopped by watch" + (why.empty() ? "" : ": ") + why);
+    return (perhaps ? "perhaps " : "") + why;
+  }
+  std::string StoppedBySignal(int signal) { return Stopped({.exit_code = {}, .signal = signal}); }
 
   struct Said {
     std::string kind, message;
@@ -503,7 +528,6 @@ TEST_F(StopperTest, NamesThoseThatLiveOnTheCommandIncluded) {
     EXPECT_EQ(process["sigterm"], "sent");
     EXPECT_EQ(process["sigkill"], "none");
   }
-  EXPECT_FALSE(stopper_->reason().empty()) << "it may yet end for it";
 }
 
 TEST_F(StopperTest, ATrialThatIsGivenUpLeavesItsProcess) {
@@ -517,7 +541,7 @@ TEST_F(StopperTest, ATrialThatIsGivenUpLeavesItsProcess) {
   EXPECT_TRUE(sent_.empty());
   EXPECT_EQ(said_.back().data["kept"], json::array({11}));
   EXPECT_EQ(said_.back().data["left"], json::array());
-  EXPECT_TRUE(stopper_->reason().empty());
+  EXPECT_EQ(Stopped(), "");
 }
 
 TEST_F(StopperTest, WhoseTrialWasGivenUpMayEndAndTheSearchGoesOn) {
@@ -654,7 +678,8 @@ TEST_F(StopperTest, WhoCannotBeSignalledIsSaidOnceAndEndsNoStopByItself) {
   Tick(kT + 5 * kSecond);
   ASSERT_TRUE(answered_);
   EXPECT_EQ(said_.back().data["left"], json::array({11}));
-  EXPECT_TRUE(stopper_->reason().empty()) << "its end will not be for this request";
+  EXPECT_EQ(Stopped(), "");
+  EXPECT_EQ(StoppedBySignal(SIGTERM), "") << "that was of somebody else";
 }
 
 TEST_F(StopperTest, AProcessThatCouldNotBeSignalledAndHasEndedIsNotLeft) {
@@ -685,14 +710,210 @@ TEST_F(StopperTest, AnAgentAfterTheAnswerStillKnowsWhoHasStoppedTheTraining) {
   targets_[0].ended = targets_[1].ended = true;
   Tick(kT + kSecond);
   ASSERT_TRUE(answered_);
-  const std::string reason = stopper_->reason();
-  EXPECT_EQ(ParseJson(reason)["why"], "x");
+  EXPECT_EQ(Stopped(), "x");
   Restart();
-  EXPECT_TRUE(stopper_->reason().empty());
+  EXPECT_EQ(Stopped(), "");
   stopper_->Recall(Ask("{}", 1));
-  EXPECT_TRUE(stopper_->reason().empty()) << "a request that was refused";
+  EXPECT_EQ(Stopped(), "") << "a request that was refused";
   stopper_->Recall(Ask(R"({"why":"x"})"));
-  EXPECT_EQ(stopper_->reason(), reason);
+  EXPECT_EQ(Stopped(), "x");
+}
+
+TEST_F(StopperTest, ATrainingThatCrashesBeforeItIsSignalledWasNotStopped) {
+  for (const bool restart : {false, true}) {
+    journal_.clear();
+    Restart();
+    targets_[0].ended = targets_[1].ended = false;
+    Says(kA, "stop.ready");
+    ASSERT_TRUE(stopper_->Take(Ask(R"({"why":"x"})"), kT, &outbox_).ok());
+    Tick(kT);
+    targets_[0].ended = targets_[1].ended = true;
+    EXPECT_EQ(StoppedBySignal(SIGSEGV), "") << "while it is saving";
+    EXPECT_EQ(Stopped({.exit_code = 1, .signal = {}}), "");
+    EXPECT_EQ(StoppedBySignal(SIGTERM), "") << "that was of somebody else";
+    Tick(kT + 5 * kSecond);
+    ASSERT_TRUE(answered_);
+    EXPECT_EQ(said_.back().message, "the training has ended here");
+    if (restart) {
+      Restart();
+      stopper_->Recall(Ask(R"({"why":"x"})"));
+    }
+    EXPECT_EQ(StoppedBySignal(SIGSEGV), "");
+    EXPECT_EQ(Stopped(), "");
+  }
+}
+
+TEST_F(StopperTest, ATrainingThatEndsWhileASignalIsDecidedWasNotStoppedByIt) {
+  ASSERT_TRUE(stopper_->Take(Ask(R"({"why":"x"})"), kT, &outbox_).ok());
+  Poll(kT);
+  Write();
+  targets_[0].ended = targets_[1].ended = true;
+  EXPECT_EQ(StoppedBySignal(SIGSEGV), "");
+  EXPECT_EQ(Stopped(), "");
+  // The next agent cannot know whether it was sent; what another signal ended it did not.
+  Restart();
+  ASSERT_TRUE(stopper_->Take(Ask(R"({"why":"x"})"), kT + kSecond, &outbox_).ok());
+  for (const bool over : {false, true}) {
+    if (over) Tick(kT + kSecond);
+    EXPECT_EQ(answered_, over);
+    EXPECT_EQ(StoppedBySignal(SIGSEGV), "");
+    EXPECT_EQ(StoppedBySignal(SIGTERM), "perhaps x");
+    EXPECT_EQ(Stopped({.exit_code = 1, .signal = {}}), "perhaps x");
+  }
+  EXPECT_EQ(said_.back().data["processes"][0]["sigterm"], "unknown");
+  Restart();
+  stopper_->Recall(Ask(R"({"why":"x"})"));
+  EXPECT_EQ(StoppedBySignal(SIGTERM), "perhaps x");
+}
+
+TEST_F(StopperTest, WhoHasEndedWhenASignalIsSentAgainMayHaveHadIt) {
+  ASSERT_TRUE(stopper_->Take(Ask("{}"), kT, &outbox_).ok());
+  Poll(kT);
+  Write();
+  Restart();
+  ASSERT_TRUE(stopper_->Take(Ask("{}"), kT + kSecond, &outbox_).ok());
+  errors_[102] = ESRCH;
+  Tick(kT + kSecond);
+  const auto signals = SaidOf("stop.signal");
+  ASSERT_EQ(signals.size(), 1U);
+  EXPECT_EQ(signals[0].message,
+            "SIGTERM was sent to 1 process; 1 of them may have had it by an agent before; 1 had "
+            "ended, perhaps by the signal of an agent before");
+  EXPECT_EQ(signals[0].data["processes"][1]["outcome"], "unknown");
+  // Once, also where it is seen to have ended later only.
+  Tick(kT + 2 * kSecond);
+  EXPECT_EQ(SaidOf("stop.signal").size(), 1U);
+}
+
+TEST_F(StopperTest, WhoLivesThroughAStopAndEndsLongAfterItWasNotStopped) {
+  ASSERT_TRUE(stopper_->Take(Ask(R"({"why":"x","grace_seconds":5})"), kT, &outbox_).ok());
+  Tick(kT);
+  EXPECT_EQ(Stopped({.exit_code = 1, .signal = {}}), "x") << "within its grace";
+  EXPECT_EQ(StoppedBySignal(SIGABRT), "x");
+  Tick(kT + 5 * kSecond);
+  ASSERT_TRUE(answered_);
+  for (const bool restart : {false, true}) {
+    if (restart) {
+      Restart();
+      stopper_->Recall(Ask(R"({"why":"x","grace_seconds":5})"));
+    }
+    EXPECT_EQ(StoppedBySignal(SIGSEGV), "");
+    EXPECT_EQ(Stopped(), "");
+    EXPECT_EQ(Stopped({.exit_code = 1, .signal = {}}), "");
+    EXPECT_EQ(Stopped({}), "") << "how is not known";
+    EXPECT_EQ(StoppedBySignal(SIGKILL), "") << "that was of somebody else";
+    EXPECT_EQ(StoppedBySignal(SIGTERM), "x") << "it may come late";
+    EXPECT_EQ(Stopped({.exit_code = 128 + SIGTERM, .signal = {}}), "x");
+  }
+  // Nor by the next request, which has done nothing yet.
+  Says(kA, "stop.ready");
+  ASSERT_TRUE(stopper_->Take(Ask(R"({"why":"y"})", 1), kT + 60 * kSecond, &outbox_).ok());
+  Tick(kT + 60 * kSecond);
+  EXPECT_EQ(StoppedBySignal(SIGSEGV), "");
+}
+
+TEST_F(StopperTest, ATrainingThatHasSavedAndEndsItselfWasStopped) {
+  Says(kA, "stop.ready");
+  Says(kB, "stop.ready");
+  ASSERT_TRUE(stopper_->Take(Ask(R"({"why":"x"})"), kT, &outbox_).ok());
+  Tick(kT);
+  Says(kA, "stop.saved", To(9));
+  targets_[1].ended = true;
+  EXPECT_EQ(Stopped({.exit_code = 1, .signal = {}}), "") << "one has failed that had not saved";
+  EXPECT_EQ(Stopped(), "x");
+  targets_[1].ended = false;
+  Says(kB, "stop.saved", To(9));
+  targets_[0].ended = targets_[1].ended = true;
+  EXPECT_EQ(Stopped({.exit_code = 1, .signal = {}}), "x");
+  EXPECT_EQ(StoppedBySignal(SIGSEGV), "");
+  Tick(kT + kSecond);
+  ASSERT_TRUE(answered_);
+  EXPECT_TRUE(sent_.empty());
+  Restart();
+  stopper_->Recall(Ask(R"({"why":"x"})"));
+  EXPECT_EQ(Stopped(), "x");
+  EXPECT_EQ(StoppedBySignal(SIGSEGV), "");
+}
+
+TEST_F(StopperTest, WhatAProcessSaidBeforeItWasHandedOverIsReadFirst) {
+  const std::string body = R"({"checkpoint_seconds":60})";
+  for (const bool again : {false, true}) {
+    journal_.clear();
+    sent_.clear();
+    Restart();
+    if (again) {
+      ASSERT_TRUE(stopper_->Take(Ask(body), kT, &outbox_).ok());
+      Write();
+      Restart();
+    }
+    ASSERT_TRUE(stopper_->Take(Ask(body), kT, &outbox_).ok());
+    // This agent has written what it had, and knew none of them then.
+    stopper_->Drained({});
+    stopper_->Poll(targets_, kT + 1, &outbox_);
+    EXPECT_EQ(stopper_->waits_for(), 0U);
+    Says(kA, "stop.ready");
+    Tick(kT + 2);
+    EXPECT_TRUE(sent_.empty()) << "it is saving";
+    Says(kA, "stop.saved", To(9));
+    // Another one starts, and what it says lies in its ring.
+    targets_.push_back({{3}, 13, 2, 103, false});
+    stopper_->Drained({kA, kB});
+    stopper_->Poll(targets_, kT + 3, &outbox_);
+    EXPECT_EQ(stopper_->waits_for(), 0U);
+    Says({3}, "stop.ready");
+    Tick(kT + 4);
+    EXPECT_TRUE(sent_.empty());
+    Tick(kT + 60 * kSecond);
+    EXPECT_EQ(sent_.size(), 3U);
+    targets_.pop_back();
+  }
+}
+
+TEST_F(StopperTest, AProcessThatIsNeverReadHoldsAStopUpForSecondsOnly) {
+  ASSERT_TRUE(stopper_->Take(Ask("{}"), kT, &outbox_).ok());
+  stopper_->Drained({kA});
+  stopper_->Poll(targets_, kT + 4 * kSecond, &outbox_);
+  EXPECT_EQ(stopper_->waits_for(), 0U);
+  stopper_->Poll(targets_, kT + 5 * kSecond, &outbox_);
+  EXPECT_NE(stopper_->waits_for(), 0U);
+}
+
+TEST_F(StopperTest, TheNextAttemptIsNotKeptWaitingByASigkillThatIsOwed) {
+  const std::string body = R"({"checkpoint_seconds":60,"grace_seconds":86400,"kill":true})";
+  for (const bool saves : {false, true}) {
+    journal_.clear();
+    sent_.clear();
+    said_.clear();
+    answered_ = false;
+    Restart();
+    targets_[0].ended = targets_[1].ended = false;
+    if (saves) Says(kA, "stop.ready");
+    ASSERT_TRUE(stopper_->Take(Ask(body), kT, &outbox_).ok());
+    Tick(kT);
+    EXPECT_EQ(sent_.size(), saves ? 0U : 2U);
+    Tick(kT + 50 * kSecond);
+    EXPECT_EQ(sent_.size(), saves ? 0U : 2U);
+    for (int second = 50; second < 53; ++second) {
+      stopper_->NextAttemptBegan(kT + second * kSecond);
+      Tick(kT + second * kSecond);
+    }
+    EXPECT_EQ(sent_, (Sent{{101, SIGTERM}, {102, SIGTERM}, {101, SIGKILL}, {102, SIGKILL}}));
+    EXPECT_EQ(SaidOf("stop.decided").back().message,
+              "SIGKILL is about to be sent to 2 processes, since the next attempt of this run has "
+              "begun");
+    Tick(kT + 60 * kSecond);
+    EXPECT_TRUE(answered_);
+    EXPECT_FALSE(stopper_->owes_kill());
+  }
+}
+
+TEST_F(StopperTest, TheNextAttemptHastensNothingWhereNoSigkillIsAskedFor) {
+  ASSERT_TRUE(stopper_->Take(Ask(R"({"grace_seconds":600})"), kT, &outbox_).ok());
+  Tick(kT);
+  stopper_->NextAttemptBegan(kT + kSecond);
+  Tick(kT + 2 * kSecond);
+  EXPECT_EQ(sent_.size(), 2U);
+  EXPECT_FALSE(answered_);
 }
 
 TEST_F(StopperTest, MarksOfProcessesThatOldJournalsHaveSayWhoIsReady) {
@@ -780,7 +1001,7 @@ TEST_F(StricterStopTest, TakesThePlaceOfOneThatWaitsForACheckpoint) {
   EndAll();
   Tick(kT + 17 * kSecond);
   EXPECT_TRUE(AnswerTo(2)["stopped"].get<bool>());
-  EXPECT_EQ(ParseJson(stopper_->reason())["why"], "y");
+  EXPECT_EQ(Stopped(), "y");
   EXPECT_TRUE(SaidOfRequest("stop.signal", 1).empty());
   for (const auto& [key, position] : journal_) {
     EXPECT_TRUE(key.first == kB || key.first == Ask("{}", 1).id || key.first == Ask("{}", 2).id)
@@ -996,22 +1217,60 @@ TEST_F(StricterStopTest, WhoeverSignalledIsSaidToHaveEndedTheTraining) {
     Tick(kT);
     ASSERT_TRUE(Take(kNow, 2, kT + kSecond).ok());
     Tick(kT + kSecond);
-    EXPECT_EQ(ParseJson(stopper_->reason())["why"], "x") << "by its SIGTERM so far";
+    EXPECT_EQ(Stopped(), "x") << "by its SIGTERM so far";
     NextAgent({{kNow, 2}, {kPatient, 1}}, kT + 2 * kSecond);
-    EXPECT_EQ(ParseJson(stopper_->reason())["why"], "x");
+    EXPECT_EQ(Stopped(), "x");
     if (killed) Tick(kT + 6 * kSecond);
     EXPECT_EQ(sent_.size(), killed ? 4U : 2U);
     EndAll();
     Tick(kT + 7 * kSecond);
     for (Stopper::Target& target : targets_) target.ended = false;
     const char* const by = killed ? "y" : "x";
-    EXPECT_EQ(ParseJson(stopper_->reason())["why"], by);
+    EXPECT_EQ(Stopped(), by);
     EXPECT_TRUE(AnswerTo(2)["stopped"].get<bool>());
     // In whichever order they are recalled.
     NextAgent({{kPatient, 1}, {kNow, 2}}, kT + 8 * kSecond);
-    EXPECT_EQ(ParseJson(stopper_->reason())["why"], by);
+    EXPECT_EQ(Stopped(), by);
     NextAgent({{kNow, 2}, {kPatient, 1}}, kT + 8 * kSecond);
-    EXPECT_EQ(ParseJson(stopper_->reason())["why"], by);
+    EXPECT_EQ(Stopped(), by);
+  }
+}
+
+TEST_F(StricterStopTest, ASigkillThatAnAgentWhichDiedMayHaveSentIsOfTheSecond) {
+  ASSERT_TRUE(Take(kPatient, 1, kT).ok());
+  Tick(kT);
+  ASSERT_TRUE(Take(kNow, 2, kT + kSecond).ok());
+  Tick(kT + kSecond);
+  Poll(kT + 6 * kSecond);
+  Write();
+  EndAll();
+  NextAgent({{kPatient, 1}, {kNow, 2}}, kT + 7 * kSecond);
+  EXPECT_EQ(StoppedBySignal(SIGKILL), "perhaps y");
+  EXPECT_EQ(StoppedBySignal(SIGTERM), "x");
+  EXPECT_EQ(Stopped(), "x");
+}
+
+TEST_F(StricterStopTest, WhoLivesThroughBothWasStoppedByNeither) {
+  constexpr auto kSooner = R"({"why":"y","grace_seconds":5,"kill":true})";
+  for (const bool dies : {false, true}) {
+    journal_.clear();
+    sent_.clear();
+    said_.clear();
+    errors_.clear();
+    Restart();
+    ASSERT_TRUE(Take(kPatient, 1, kT).ok());
+    Tick(kT);
+    ASSERT_TRUE(Take(kSooner, 2, kT + kSecond).ok());
+    Tick(kT + kSecond);
+    EXPECT_EQ(Stopped({.exit_code = 1, .signal = {}}), "x") << "its SIGTERM was sent";
+    errors_ = {{101, EPERM}, {102, EPERM}};
+    Tick(kT + 6 * kSecond);
+    Tick(kT + 11 * kSecond);
+    EXPECT_FALSE(AnswerTo(2)["stopped"].get<bool>());
+    if (dies) NextAgent({{kSooner, 2}, {kPatient, 1}}, kT + 12 * kSecond);
+    EXPECT_EQ(StoppedBySignal(SIGSEGV), "");
+    EXPECT_EQ(Stopped({.exit_code = 1, .signal = {}}), "");
+    EXPECT_EQ(StoppedBySignal(SIGTERM), "x");
   }
 }
 
@@ -1130,7 +1389,7 @@ TEST(StopperSignals, APidfdOfADeadProcessHitsNobody) {
   request.body = "{}";
   ASSERT_TRUE(stopper.Take(request, kT, &outbox).ok());
   std::vector<Stopper::Target> targets = {{{1}, child, 0, pidfd.get(), false}};
-  stopper.Drained();
+  stopper.Drained({{1}});
   stopper.Poll(targets, kT, &outbox);
   stopper.Journalled(stopper.waits_for(), targets, kT, &outbox);
   format::Batch batch;

@@ -45,7 +45,9 @@ std::optional<StoppedBy> StoppedOf(const nlohmann::json& data) {
     const auto& whole = found->get_ref<const std::string&>();
     return whole.substr(0, ValidUtf8Prefix(std::string_view(whole).substr(0, kMostOfAWord)));
   };
-  return StoppedBy{text("who"), text("rule"), text("why")};
+  const auto perhaps = stopped->find("perhaps");
+  return StoppedBy{text("who"), text("rule"), text("why"),
+                   perhaps != stopped->end() && *perhaps == true};
 }
 
 }  // namespace
@@ -227,7 +229,9 @@ void Summary::OnEvent(const format::EventRow& row, std::uint32_t writer) {
       attempt.signal = static_cast<int>(*signal);
     }
     // Each machine's agent says it of its part: one that knows nothing of a stop takes none back.
-    if (auto stopped = StoppedOf(data)) attempt.stopped = std::move(stopped);
+    auto stopped = StoppedOf(data);
+    // The machine that knows it counts.
+    if (stopped && (!attempt.stopped || !stopped->perhaps)) attempt.stopped = std::move(stopped);
   } else if (row.kind == "run.first_forward") {
     RunPhases& attempt = attempts[row.attempt];
     if (attempt.first_forward_ns == 0) attempt.first_forward_ns = row.time_ns;

@@ -55,6 +55,7 @@ struct PhaseSeries {
 /// Who has asked for the end of an attempt, and why; `rule`: its name where a rule did, else empty.
 struct StoppedBy {
   std::string who, rule, why;
+  bool perhaps = false;  ///< Whether its signal was sent is not known.
 };
 
 /// Where the time of one attempt went; 0 where the point was not reached.

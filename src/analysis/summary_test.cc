@@ -277,6 +277,20 @@ TEST(SummaryTest, WhoStoppedAnAttemptIsKnown) {
   EXPECT_FALSE(summary.attempts.at(2).stopped.has_value());
 }
 
+TEST(SummaryTest, AStopThatIsSureCountsBeforeOneThatMayHaveEndedIt) {
+  Summary summary;
+  auto perhaps = Event("run.attempt_end", 20, 1);
+  perhaps.data = R"({"stopped":{"who":"a","why":"x","perhaps":true}})";
+  auto sure = Event("run.attempt_end", 21, 1);
+  sure.data = R"({"stopped":{"who":"b","why":"y"}})";
+  Feed(&summary, perhaps);
+  EXPECT_TRUE(summary.attempts.at(1).stopped->perhaps);
+  Feed(&summary, sure);
+  Feed(&summary, perhaps);
+  EXPECT_EQ(summary.attempts.at(1).stopped->who, "b");
+  EXPECT_FALSE(summary.attempts.at(1).stopped->perhaps);
+}
+
 TEST(SummaryTest, AWordOfAStopIsBoundedAtACharacter) {
   Summary summary;
   std::string why(299, 'x');

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// telltale stop: asks for the end of a training that goes on, and says what came of it. The request
+// telltale stop: ends a running training and says what happened to each process. The request
 // is a file in the run directory that each machine's agent carries out, so it works from any
 // machine that can write there.
 #include <fmt/format.h>
@@ -215,20 +215,20 @@ std::string LineOf(const ordered_json& process) {
     separator = "; ";
   };
   const std::string answer = Text(process, "answer");
-  if (answer == "saved") add("saved");
-  if (answer == "failed") add("its checkpoint failed");
+  if (answer == "saved") add("saved a checkpoint");
+  if (answer == "failed") add("could not save its checkpoint");
   for (const auto& [key, name] :
        {std::pair("sigterm", "SIGTERM"), std::pair("sigkill", "SIGKILL")}) {
     const std::string outcome = Text(process, key);
     if (outcome == "sent") add(fmt::format("{} sent", name));
-    if (outcome == "had ended") add(fmt::format("it had ended before {}", name));
+    if (outcome == "had ended") add(fmt::format("had ended before {} was sent", name));
     if (outcome == "failed") add(fmt::format("{} could not be sent", name));
     if (outcome == "unknown") add(fmt::format("{} may have been sent", name));
   }
   const std::string state = Text(process, "state");
   add(state == "ended"  ? "has ended"
-      : state == "kept" ? "goes on: only its trial was given up"
-                        : "lives on");
+      : state == "kept" ? "still running: only its trial was ended"
+                        : "still running");
   return line;
 }
 
@@ -267,15 +267,17 @@ int Report(const Args& args, const std::string& id, const StopEvents& events,
                       {"request", id}, {"stopped", stopped}, {"machines", std::move(machines)}}));
   }
   if (!refused.empty()) {
-    return fail({Code::kUsage, fmt::format("the agent refuses: {}", refused)});
+    return fail({Code::kUsage, fmt::format("the request was refused: {}", refused)});
   }
   if (gave_up) return fail(*gave_up);
   if (left > 0) {
     return fail(
-        {Code::kLimit, fmt::format("{} is not stopped: {} of its processes {} on: ask again{}",
-                                   args.run, left, left == 1 ? "lives" : "live",
-                                   args.kill ? ", or look what they wait for"
-                                             : " with --kill, or give them longer by --grace")});
+        {Code::kLimit, fmt::format("{} is not stopped: {} of its processes {} still running: {}",
+                                   args.run, left, left == 1 ? "is" : "are",
+                                   args.kill ? "SIGKILL did not end them yet, as when a process "
+                                               "waits for a disk or a device that does not answer"
+                                             : "run the command again with --kill, or with a "
+                                               "longer --grace")});
   }
   return 0;
 }
@@ -309,14 +311,16 @@ Result<std::optional<Status>> Follow(const Args& args, const std::string& id, st
     if (over && (events->AtEnd() || silent || now >= deadline)) {
       return std::optional(
           Status(Code::kUnusable,
-                 fmt::format("{} has ended, and its agent has given no account of request {}",
+                 fmt::format("{} has ended, but what happened to its processes was not recorded: "
+                             "request {} has no answer",
                              args.run, id)));
     }
     if (now >= deadline) {
       return std::optional(Status(
           Code::kLimit,
-          fmt::format("no account within {} s: the request stays in {}/requests and holds until an "
-                      "agent answers it; the command that it is for is process {} on {}",
+          fmt::format("no answer within {} s: the request stays in {}/requests and is carried out "
+                      "as soon as the run's recorder, the agent, sees it; the command of the "
+                      "training is process {} on {}",
                       wait_s, args.run, CommandOf(events->reader().info()),
                       events->reader().info().host)));
     }
@@ -347,7 +351,7 @@ int Stop(const Args& args) {
   if (!events.ok()) return fail(events.status());
   const store::RunState state = events->reader().state();
   if (state.state != "running") {
-    return fail({Code::kUnusable, fmt::format("{} is {}: only a run that goes on can be stopped",
+    return fail({Code::kUnusable, fmt::format("{} is {}: only a running training can be stopped",
                                               args.run, state.state)});
   }
   if (const Status read = events->Read({}, nullptr); !read.ok()) return fail(read);
@@ -377,10 +381,10 @@ int Stop(const Args& args) {
   if (!args.json) {
     const std::string saving =
         args.no_checkpoint
-            ? std::string("without a checkpoint")
-            : fmt::format("up to {} s for those that save a checkpoint", checkpoint_s);
-    Print("asked by request {}: {}, then SIGTERM and {} s to end{}\n", id, saving, args.grace_s,
-          args.kill ? ", then SIGKILL" : "");
+            ? std::string("no checkpoint is waited for")
+            : fmt::format("processes that save a checkpoint have up to {} s for it", checkpoint_s);
+    Print("request {}: {}; then SIGTERM is sent, and the processes have {} s to end{}\n", id,
+          saving, args.grace_s, args.kill ? "; then SIGKILL is sent to those still running" : "");
   }
   const std::int64_t wait_s = args.wait_s.value_or(longest_s + kMarginSeconds);
   if (wait_s == 0) {
@@ -396,22 +400,27 @@ int Stop(const Args& args) {
 
 void RegisterStop(CLI::App& app, Context* context) {
   CLI::App* command =
-      AddCommand(app, "stop", "Ask a training that goes on to end, and say what came of it",
+      AddCommand(app, "stop", "End a running training, and say what happened to each process",
                  std::string(kExamples), {0, 3, 8});
   auto args = std::make_shared<Args>();
-  AddOption(command, "RUN", args->run, "Run directory").Required();
-  AddOption(command, "--why", args->why, "Why, in one line: the run says it of its end");
+  AddOption(command, "RUN", args->run, "Run directory of the training").Required();
+  AddOption(command, "--why", args->why,
+            "Reason for the stop, in one line; it is recorded and shown in the run's report");
   AddFlag(command, "--checkpoint", args->checkpoint,
-          "Wait for those that have said that they save a checkpoint, as without it");
-  AddFlag(command, "--no-checkpoint", args->no_checkpoint, "Wait for no checkpoint");
+          "Let processes that use telltale.on_stop save a checkpoint first; this is the default");
+  AddFlag(command, "--no-checkpoint", args->no_checkpoint, "Do not wait for checkpoints");
   AddOption(command, "--checkpoint-seconds", args->checkpoint_s,
-            "So many seconds at most for checkpoints")
+            "Longest time to wait for checkpoints, in seconds")
       .Default("120");
-  AddOption(command, "--grace", args->grace_s, "Seconds to end from SIGTERM on").Default("30");
-  AddFlag(command, "--kill", args->kill, "SIGKILL to those that live on after that");
-  AddOption(command, "--wait", args->wait_s,
-            "Seconds to wait for the account; 0: ask and leave (default: as long as the stop may "
-            "take)");
+  AddOption(command, "--grace", args->grace_s,
+            "Time that the processes have to end after SIGTERM, in seconds")
+      .Default("30");
+  AddFlag(command, "--kill", args->kill,
+          "Send SIGKILL to processes that are still running after that time");
+  AddOption(
+      command, "--wait", args->wait_s,
+      "Longest time to wait for the result, in seconds; 0 returns at once (default: as long as the "
+      "stop may take)");
   AddJson(command, &args->json);
   OnRun(command, context, [args] { return Stop(*args); });
 }

@@ -452,8 +452,9 @@ std::string StoppedWords(const RunData& data) {
   const std::string by = !stopped->rule.empty()  ? "the rule " + stopped->rule
                          : !stopped->who.empty() ? stopped->who
                                                  : std::string("a request");
-  if (why.empty()) return fmt::format("Stopped by {}.", by);
-  return fmt::format("Stopped by {}: {}{}", by, why, why.back() == '.' ? "" : ".");
+  const std::string_view stopped_by = stopped->perhaps ? "Perhaps stopped by" : "Stopped by";
+  if (why.empty()) return fmt::format("{} {}.", stopped_by, by);
+  return fmt::format("{} {}: {}{}", stopped_by, by, why, why.back() == '.' ? "" : ".");
 }
 
 std::string ActionWords(const RunData& data, const std::vector<std::size_t>& findings) {

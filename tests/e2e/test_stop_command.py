@@ -85,14 +85,18 @@ def test_it_says_what_happened_to_each_process(telltale: Telltale, tmp_path: Pat
     assert process.wait(PATIENCE_S) == -signal.SIGTERM
     assert (tmp_path / "saved").read_text() == "the loss has settled\n"
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("asked by request ") and "then SIGTERM and 30 s to end" in lines[0]
+    assert (
+        lines[0].startswith("request ") and "then SIGTERM is sent" in lines[0] and "30 s to end" in lines[0]
+    )
     assert any(line.endswith(": SIGTERM was sent to 1 process") for line in lines), done.stdout
     assert any(line.endswith(": the training is stopped here") for line in lines), done.stdout
-    assert re.fullmatch(r"  rank 0 \(pid \d+\): saved; SIGTERM sent; has ended", lines[-1]), done.stdout
+    assert re.fullmatch(r"  rank 0 \(pid \d+\): saved a checkpoint; SIGTERM sent; has ended", lines[-1]), (
+        done.stdout
+    )
     (end,) = rows(telltale, run, "run.attempt_end")
     assert end["stopped"]["why"] == "the loss has settled"
     again = telltale("stop", run)
-    assert again.returncode == 3 and "is killed: only a run that goes on" in again.stderr
+    assert again.returncode == 3 and "is killed: only a running training" in again.stderr
     assert len(requests(run)) == 1
 
 
@@ -100,10 +104,12 @@ def test_who_lives_on_is_named_and_sigkill_ends_it(telltale: Telltale, tmp_path:
     process, run = begin(telltale, tmp_path, STUBBORN, shell='trap "" TERM; ')
     done = telltale("stop", run, "--grace", "1")
     assert done.returncode == 4, done.stdout
-    assert "2 of its processes live on: ask again with --kill" in done.stderr
+    assert "2 of its processes are still running: run the command again with --kill" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    assert re.search(r"^  the command \(pid \d+\): SIGTERM sent; lives on$", done.stdout, re.M), done.stdout
-    assert re.search(r"^  rank 0 \(pid \d+\): SIGTERM sent; lives on$", done.stdout, re.M), done.stdout
+    assert re.search(r"^  the command \(pid \d+\): SIGTERM sent; still running$", done.stdout, re.M), (
+        done.stdout
+    )
+    assert re.search(r"^  rank 0 \(pid \d+\): SIGTERM sent; still running$", done.stdout, re.M), done.stdout
     assert process.poll() is None
     killed = telltale("stop", run, "--grace", "1", "--kill", "--json")
     assert (killed.returncode, killed.stderr) == (0, "")
@@ -192,7 +198,7 @@ def test_a_run_that_is_over_is_not_asked(telltale: Telltale, finished_run: Path)
     done = telltale("stop", finished_run)
     assert done.returncode == 3
     assert done.stdout == ""
-    assert f"{finished_run} is finished: only a run that goes on can be stopped" in done.stderr
+    assert f"{finished_run} is finished: only a running training can be stopped" in done.stderr
     assert requests(finished_run) == before
 
 

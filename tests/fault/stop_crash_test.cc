@@ -2,12 +2,14 @@
 // kill -9 of the agent's part of a stop at each point of its protocol, again and again: the
 // journal, the processes and the signals are real, the clock is the test's own. What the processes
 // were sent they note themselves. Each of them has had its signals, nobody else has had any, and
-// after each kill every sentence of the journal is held against what had happened by then. In some
-// a stricter request takes the place of the one that is carried out.
+// after each kill every sentence of the journal is held against what had happened by then, that on
+// the end of the training too: in some a training crashes by itself. In some a stricter request
+// takes the place of the one that is carried out.
 // TELLTALE_FAULT_ROUNDS: 50 kills each (2; `make fault` has 20).
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -54,6 +56,9 @@ constexpr std::size_t kMostTargets = 9;
 constexpr std::size_t kBystanders = 2;
 constexpr std::size_t kMostRequests = 2;
 constexpr int kEndedByTerm = 42;
+/// The test's word to a process that it crashes.
+constexpr int kCrash = SIGUSR1;
+constexpr int kCrashes = SIGSEGV;
 constexpr int kMostKillsARun = 4;
 constexpr int kMostTicks = 10'000;
 constexpr auto kWhy = "the loss is no number";
@@ -78,6 +83,13 @@ constexpr std::array<const char*, kPoints> kPointNames = {
     "request taken", "waiting",      "decided",       "batch made", "journalled",  "on the disk",
     "before signal", "after signal", "all signalled", "answered",   "takes place", "took place"};
 
+/// The training ends by itself.
+enum class Crash : std::uint8_t {
+  kNever,
+  kBeforeSigterm,   ///< While a checkpoint is waited for.
+  kAfterTheAnswer,  ///< It has lived through the stop.
+};
+
 struct Scenario {
   const char* name;
   std::size_t ranks = 1;
@@ -88,9 +100,16 @@ struct Scenario {
   std::size_t requests = 1;
   /// The first request is patient; so many ticks after it the second comes, which is stricter.
   std::optional<int> stricter_after{};
+  Crash crash = Crash::kNever;
   std::size_t targets() const {
     return ranks + 1;
   }  ///< The last: the command, which has no channel.
+  /// How the command ends.
+  ProcessExit End() const {
+    if (crash != Crash::kNever) return {.exit_code = {}, .signal = kCrashes};
+    if (kill) return {.exit_code = {}, .signal = SIGKILL};
+    return {.exit_code = kEndedByTerm, .signal = {}};
+  }
 };
 
 /// Seen by the test, the processes and each agent.
@@ -131,6 +150,10 @@ std::size_t number_of_target = 0;
 bool target_obeys = false;
 
 void OnSignal(int signal) {
+  if (signal == kCrash) {
+    ::signal(kCrashes, SIG_DFL);
+    ::raise(kCrashes);
+  }
   if (signal != SIGTERM) {
     in_target->others[number_of_target].fetch_add(1);
     return;
@@ -141,6 +164,8 @@ void OnSignal(int signal) {
 
 [[noreturn]] void BeTarget(Shared* shared, std::size_t number, bool obeys) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const rlimit no_core{};
+  ::setrlimit(RLIMIT_CORE, &no_core);
   in_target = shared;
   number_of_target = number;
   target_obeys = obeys;
@@ -179,6 +204,7 @@ store::Request RequestOf(const Scenario& scenario, std::size_t number) {
 /// Whether a request sends it to every process.
 bool Sends(const Scenario& scenario, std::size_t request, int signal) {
   const bool patient = scenario.stricter_after && request == 0;
+  if (scenario.crash == Crash::kBeforeSigterm) return false;
   if (signal == SIGKILL) return scenario.kill && !patient;
   // What the first has sent the second does not send again.
   return !scenario.stricter_after || patient != scenario.saves;
@@ -204,6 +230,13 @@ class Processes {
   Processes& operator=(const Processes&) = delete;
 
   bool Ended(std::size_t i) const { return PidfdEnded(pidfds[i].get()); }
+  /// Those of the training crash; returns once they have.
+  void Crash(const Scenario& scenario) const {
+    for (std::size_t i = 0; i < scenario.targets(); ++i) {
+      ::syscall(SYS_pidfd_send_signal, pidfds[i].get(), kCrash, nullptr, 0);
+      while (!Ended(i)) ::usleep(50);
+    }
+  }
   /// Ends those that live; how each ended.
   std::vector<int> End() {
     std::vector<int> statuses;
@@ -257,7 +290,8 @@ class AgentPart {
       now_ns_ = shared_->now_ns += kTickNs;
       // Nobody asks before they have said that they save.
       const bool early = scenario_.saves && *std::min_element(read_.begin(), read_.end() - 1) == 0;
-      if (!early && !TakeDue()) return;
+      const bool open = early || TakeDue();
+      if (!open && !CrashesNow() && !OwesEnd()) return;
       Tick();
     }
     ::_exit(8);
@@ -274,6 +308,33 @@ class AgentPart {
     shared_->killed_at[point].fetch_add(1);
     ::kill(::getpid(), SIGKILL);
     while (true) ::pause();
+  }
+
+  /// Whether the training is to crash, since it has lived through the stop; it does.
+  bool CrashesNow() const {
+    if (scenario_.crash != Crash::kAfterTheAnswer || processes_.Ended(scenario_.ranks))
+      return false;
+    processes_.Crash(scenario_);
+    return true;
+  }
+
+  bool EndIsSaid() const { return end_said_ || Recovered({}, kAttemptMarkRing) != 0; }
+  /// The command has ended, and the journal does not say so yet.
+  bool OwesEnd() const { return processes_.Ended(scenario_.ranks) && !EndIsSaid(); }
+
+  /// As Agent::SayAttemptEnd has it.
+  void SayEnd() {
+    if (!OwesEnd()) return;
+    PendingEvent event;
+    event.time_ns = now_ns_;
+    event.kind = "run.attempt_end";
+    event.message = "attempt 1 ended";
+    nlohmann::ordered_json data = {{"attempt", 1}};
+    stopper_->AddToEnd(scenario_.End(), Targets(), &data, &event.message);
+    event.data = JsonText(data);
+    event.marks = {{{}, kAttemptMarkRing, 3}};
+    outbox_.Add(std::move(event));
+    end_said_ = true;
   }
 
   /// As Capture has it: those that an agent before has begun first. False: all are answered.
@@ -325,6 +386,11 @@ class AgentPart {
   void Train() {
     if (!scenario_.saves) return;
     const std::size_t request = Current();
+    const std::int64_t first = shared_->asked_ns[0];
+    if (scenario_.crash == Crash::kBeforeSigterm && first != 0 && now_ns_ >= first + 3 * kTickNs &&
+        !processes_.Ended(scenario_.ranks)) {
+      processes_.Crash(scenario_);
+    }
     for (std::size_t i = 0; i < scenario_.ranks; ++i) {
       std::uint32_t said = 1;
       const std::int64_t asked = shared_->asked_ns[request];
@@ -366,6 +432,7 @@ class AgentPart {
     format::Batch batch;
     data_.clear();
     Drain(&batch);
+    SayEnd();
     outbox_.AddTo(1, &batch);
     batch.watermark_ns = now_ns_;
     bool answers = false;
@@ -379,7 +446,9 @@ class AgentPart {
     if (!writer_->Append(std::move(batch)).ok()) ::_exit(6);
     outbox_.Sent();
     stopper_->Settle(true);
-    stopper_->Drained();
+    std::vector<Stopper::Uuid> read;
+    for (std::size_t i = 0; i < scenario_.ranks; ++i) read.push_back(UuidOfTarget(scenario_, i));
+    stopper_->Drained(read);
     if (takes_place) At(kTookPlace);
     if (!idle) At(kJournalled);
     if (answers) At(kAnswered);
@@ -423,6 +492,7 @@ class AgentPart {
   std::vector<std::unique_ptr<std::string>> data_;
   std::set<std::size_t> taken_;     ///< Requests, by this agent.
   std::set<std::size_t> recalled_;  ///< Those that one before has answered.
+  bool end_said_ = false;
   std::int64_t now_ns_ = 0;
 };
 
@@ -440,6 +510,7 @@ class Sentences {
     }
   }
 
+  bool EndIsSaid() const { return end_said_; }
   bool Answered(std::size_t request) const { return done_.contains(store::Hex(IdOf(request))); }
   std::size_t count() const { return count_; }
 
@@ -457,6 +528,10 @@ class Sentences {
     const json data = ParseJson(row.data);
     if (row.kind == "stop.ready" || row.kind == "stop.saved") return;
     ++count_;
+    if (row.kind == "run.attempt_end") {
+      End(row, data);
+      return;
+    }
     const std::string id = data.value("id", "");
     const std::size_t request = id == store::Hex(IdOf(0)) ? 0 : 1;
     ASSERT_EQ(id, store::Hex(IdOf(request)));
@@ -482,6 +557,32 @@ class Sentences {
     } else {
       ADD_FAILURE() << "an event of no stop";
     }
+  }
+
+  /// Who ended the training.
+  void End(const format::EventRow& row, const json& data) {
+    EXPECT_FALSE(end_said_) << "it ends once";
+    end_said_ = true;
+    EXPECT_TRUE(processes_.Ended(scenario_.ranks));
+    if (scenario_.crash != Crash::kNever) {
+      EXPECT_FALSE(data.contains("stopped")) << "it has crashed by itself";
+      EXPECT_EQ(row.message, "attempt 1 ended");
+      return;
+    }
+    // Nothing else ends them: the newest request that has sent a signal to the command.
+    std::size_t by = scenario_.requests - 1;
+    const auto sent = [&](std::size_t request) {
+      return Sent(request, scenario_.ranks, SIGTERM) + Sent(request, scenario_.ranks, SIGKILL);
+    };
+    while (by > 0 && sent(by) == 0) --by;
+    EXPECT_GE(sent(by), 1U);
+    const json stopped = data.value("stopped", json::object());
+    EXPECT_EQ(stopped.value("request", ""), store::Hex(IdOf(by)));
+    EXPECT_EQ(stopped.value("who", ""), "test");
+    const bool perhaps = stopped.value("perhaps", false);
+    EXPECT_TRUE(!perhaps || killed_) << "it knows what it has sent";
+    EXPECT_EQ(row.message, std::string("attempt 1 ended: ") + (perhaps ? "perhaps " : "") +
+                               "stopped by test: " + kWhy);
   }
 
   void Decided(const format::EventRow& row, const json& data, std::size_t request) {
@@ -526,8 +627,8 @@ class Sentences {
         const std::uint32_t said = ++said_sent_[std::tuple(request, i, signal)];
         EXPECT_LE(said, taken) << "it was not sent to " << i;
       } else {
-        // Nothing else ends them.
-        EXPECT_EQ(outcome, "had ended");
+        // Nothing else ends them, so an agent that died has sent it.
+        EXPECT_EQ(outcome, process.value("again", false) ? "unknown" : "had ended");
         EXPECT_TRUE(processes_.Ended(i));
         EXPECT_GE(taken, 1U);
       }
@@ -545,9 +646,10 @@ class Sentences {
     for (const json& process : data.at("processes")) {
       const std::size_t i = NumberOf(process);
       EXPECT_TRUE(listed.insert(i).second);
-      const bool lives = goes_on || (!scenario_.obeys && !scenario_.kill);
+      const bool lives = goes_on || (!scenario_.obeys && !scenario_.kill &&
+                                     scenario_.crash != Crash::kBeforeSigterm);
       EXPECT_EQ(process.value("state", ""), lives ? "left" : "ended");
-      if (!goes_on) {
+      if (!goes_on && scenario_.crash != Crash::kAfterTheAnswer) {
         EXPECT_EQ(processes_.Ended(i), !lives);
       }
       if (lives) left.insert(processes_.pids[i]);
@@ -578,7 +680,8 @@ class Sentences {
     EXPECT_EQ(data.at("failures").size(), 0U);
     EXPECT_EQ(data.at("stopped").get<bool>(), left.empty());
     const bool says_so = row.message == "the training is stopped here" ||
-                         (killed_ && row.message == "the training has ended here");
+                         ((killed_ || scenario_.crash == Crash::kBeforeSigterm) &&
+                          row.message == "the training has ended here");
     EXPECT_EQ(says_so, left.empty());
   }
 
@@ -597,6 +700,7 @@ class Sentences {
   std::set<std::string> done_;
   std::int64_t term_ns_ = 0;
   std::size_t count_ = 0;
+  bool end_said_ = false;
 };
 
 struct Counts {
@@ -638,6 +742,7 @@ class StopCrashTest : public ::testing::Test {
       if (HasFailure()) return;
       if (!dead) {
         for (std::size_t i = 0; i < scenario.requests; ++i) EXPECT_TRUE(sentences.Answered(i));
+        EXPECT_EQ(sentences.EndIsSaid(), processes.Ended(scenario.ranks));
         counts->sentences += sentences.count();
         break;
       }
@@ -657,7 +762,8 @@ class StopCrashTest : public ::testing::Test {
     for (std::size_t i = 0; i < scenario.targets(); ++i) {
       SCOPED_TRACE("process " + std::to_string(i));
       EXPECT_EQ(shared.others[i], 0U);
-      EXPECT_GE(shared.terms[i], 1U) << "SIGTERM is missing";
+      EXPECT_GE(shared.terms[i], scenario.crash == Crash::kBeforeSigterm ? 0U : 1U)
+          << "SIGTERM is missing";
       for (std::size_t request = 0; request < scenario.requests; ++request) {
         for (const int signal : {SIGTERM, SIGKILL}) {
           const bool due = Sends(scenario, request, signal);
@@ -671,7 +777,9 @@ class StopCrashTest : public ::testing::Test {
           counts->repeated += sent - (due ? 1 : 0);
         }
       }
-      if (scenario.kill) {
+      if (scenario.crash != Crash::kNever) {
+        EXPECT_TRUE(WIFSIGNALED(statuses[i]) && WTERMSIG(statuses[i]) == kCrashes);
+      } else if (scenario.kill) {
         EXPECT_TRUE(WIFSIGNALED(statuses[i]) && WTERMSIG(statuses[i]) == SIGKILL);
       } else if (scenario.obeys) {
         EXPECT_TRUE(WIFEXITED(statuses[i]) && WEXITSTATUS(statuses[i]) == kEndedByTerm);
@@ -690,7 +798,7 @@ class StopCrashTest : public ::testing::Test {
   static void Leftovers(const Scenario& scenario, const std::filesystem::path& run) {
     const auto writer = store::Writer::Open(run / "agent-a", "agent-a");
     ASSERT_TRUE(writer.ok());
-    std::set<Stopper::Uuid> known;
+    std::set<Stopper::Uuid> known = {{}};  // What is kept of the attempt.
     for (std::size_t i = 0; i < scenario.requests; ++i) known.insert(IdOf(i));
     for (std::size_t i = 0; i < scenario.ranks; ++i) known.insert(UuidOfTarget(scenario, i));
     for (const format::RingPosition& position : (*writer)->RecoveredPositions()) {
@@ -746,6 +854,15 @@ std::vector<Scenario> Scenarios() {
                    .saves = true,
                    .answers = true,
                    .requests = 2});
+    out.push_back({.name = "it crashes while it is to save",
+                   .ranks = ranks,
+                   .obeys = false,
+                   .saves = true,
+                   .crash = Crash::kBeforeSigterm});
+    out.push_back({.name = "it lives on, and crashes later",
+                   .ranks = ranks,
+                   .obeys = false,
+                   .crash = Crash::kAfterTheAnswer});
     for (Scenario& scenario : StricterScenarios(ranks)) out.push_back(scenario);
   }
   return out;

@@ -3,23 +3,26 @@
 // that began them, has its SIGTERM all the same, and what the journal says of it is true.
 // TELLTALE_FAULT_ROUNDS sets how often (3; `make fault` does 20).
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <set>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "base/json.h"
+#include "base/process.h"
+#include "base/unique_fd.h"
 #include "harness.h"
 #include "ranks.h"
 #include "store/requests.h"
@@ -65,7 +68,7 @@ class Training {
                                 [](const auto& recorded) { return recorded == 2; });
            }) &&
            Await([&] { return EventsOf("process.start").size() == kRanks; }) &&
-           Await([&] { return (agent_ = FindHelper("agent", run_)) != 0; });
+           Await([&] { return HoldAgent(); });
   }
 
   std::string Ask(const json& body) {
@@ -77,7 +80,10 @@ class Training {
     return written.ok() ? store::Hex(written->id) : written.status().message();
   }
 
-  void KillAgent() const { ::kill(agent_, SIGKILL); }
+  /// Whether it still was there to be killed.
+  bool KillAgent() const {
+    return ::syscall(SYS_pidfd_send_signal, agent_.get(), SIGKILL, nullptr, 0) == 0;
+  }
 
   std::vector<Event> EventsOf(std::string_view kind) const {
     std::vector<Event> out;
@@ -138,14 +144,27 @@ class Training {
   Ranks& ranks() { return *ranks_; }
   Started& started() { return started_; }
   std::filesystem::path run() const { return run_; }
+  std::filesystem::path scratch() const { return scratch_ / ""; }
 
  private:
+  bool HoldAgent() {
+    const pid_t pid = FindHelper("agent", run_);
+    agent_ = pid != 0 ? OpenPidfd(pid) : UniqueFd();
+    // Its number was not given to another one meanwhile.
+    return agent_.valid() && FindHelper("agent", run_) == pid;
+  }
+
   Scratch scratch_;
   std::filesystem::path run_;
   Ranks* ranks_ = nullptr;
   Started started_;
-  pid_t agent_ = 0;
+  UniqueFd agent_;
 };
+
+/// What the journal says of a stop, in this order: an agent is killed once it has one of them. "":
+/// as soon as the stop was asked for.
+constexpr std::array<const char*, 5> kMoments = {"", "stop.begun", "stop.decided", "stop.signal",
+                                                 "process.exit"};
 
 void ExpectAllStopped(Training* training, const std::string& id) {
   // The shell has ended by it.
@@ -177,18 +196,62 @@ TEST(Stop, WhoeverDiesBetweenTheDecisionAndTheSignalEachProcessIsStopped) {
   std::printf("killed before the journal had the signals: %d of %d\n", before_the_signal, Rounds());
 }
 
-TEST(Stop, AnAgentThatDiesAtAnyTimeOfAStopLeavesItToTheNext) {
-  std::random_device random;
-  for (int round = 0; round < Rounds(); ++round) {
-    const int wait_ms = std::uniform_int_distribution<int>(0, 300)(random);
-    SCOPED_TRACE("killed after " + std::to_string(wait_ms) + " ms");
+TEST(Stop, AnAgentThatDiesAtAnyMomentOfAStopLeavesItToTheNext) {
+  int killed = 0;
+  const int rounds = std::max(Rounds(), static_cast<int>(kMoments.size()));
+  for (int round = 0; round < rounds; ++round) {
+    const char* moment = kMoments[static_cast<std::size_t>(round) % kMoments.size()];
+    SCOPED_TRACE(std::string("killed after the journal had '") + moment + "'");
     Training training("obey", kEndsAfterItsRanks);
     ASSERT_TRUE(training.Trains()) << training.started().Err();
     const std::string id = training.Ask({{"why", "x"}});
-    std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
-    training.KillAgent();
+    ASSERT_TRUE(*moment == 0 || Await([&] { return !training.EventsOf(moment).empty(); }));
+    killed += training.KillAgent() ? 1 : 0;
     ExpectAllStopped(&training, id);
     if (::testing::Test::HasFailure()) return;
+  }
+  std::printf("killed while it was at work: %d of %d\n", killed, rounds);
+}
+
+TEST(Stop, ATrainingThatCrashesAfterItHasLivedThroughAStopWasNotStopped) {
+  Training training("live_on", "trap '' TERM; ");
+  ASSERT_TRUE(training.Trains()) << training.started().Err();
+  const std::string id = training.Ask({{"why", "x"}, {"grace_seconds", 0.5}});
+  ASSERT_TRUE(Await([&] { return training.Answered(id); })) << training.started().Err();
+  EXPECT_FALSE(training.AccountOf(id).value("stopped", true));
+  const auto starts = training.EventsOf("run.attempt_start");
+  ASSERT_EQ(starts.size(), 1U);
+  const UniqueFd command = OpenPidfd(starts[0].data.at("pid").get<pid_t>());
+  ASSERT_TRUE(command.valid());
+  ASSERT_EQ(::syscall(SYS_pidfd_send_signal, command.get(), SIGSEGV, nullptr, 0), 0);
+  training.ranks().release = 1;
+  EXPECT_EQ(training.started().Wait(), -SIGSEGV) << training.started().Err();
+  const auto ends = training.EventsOf("run.attempt_end");
+  ASSERT_EQ(ends.size(), 1U);
+  EXPECT_EQ(ends[0].data.value("signal", 0), SIGSEGV);
+  EXPECT_FALSE(ends[0].data.contains("stopped")) << ends[0].message;
+}
+
+TEST(Stop, TheNextAttemptIsRecordedWhereASigkillIsOwedStill) {
+  // SIGTERM ends the command, the ranks live on, and are to have SIGKILL in a day.
+  Training training("live_on", "");
+  ASSERT_TRUE(training.Trains()) << training.started().Err();
+  const std::string id = training.Ask({{"why", "x"}, {"grace_seconds", 86'400}, {"kill", true}});
+  EXPECT_EQ(training.started().Wait(), -SIGTERM) << training.started().Err();
+  const std::filesystem::path release = training.scratch() / "release";
+  const std::string waits =
+      "while [ ! -e '" + release.string() + "' ]; do sleep 0.05; done; exit 7";
+  Started next = StartRun(training.run(), {"--no-serve", "--quiet"}, {"/bin/sh", "-c", waits},
+                          training.scratch() / "err2");
+  EXPECT_TRUE(Await([&] { return training.EventsOf("run.attempt_start").size() == 2; }))
+      << next.Err();
+  std::ofstream(release).close();
+  EXPECT_EQ(next.Wait(), 7) << next.Err();
+  EXPECT_EQ(training.EventsOf("run.attempt_end").size(), 2U) << next.Err();
+  const json account = training.AccountOf(id);
+  EXPECT_TRUE(account.value("stopped", false)) << account.dump();
+  for (const json& process : account.at("processes")) {
+    EXPECT_EQ(process.at("sigkill"), process.at("root").get<bool>() ? "none" : "sent");
   }
 }
 
@@ -226,20 +289,19 @@ TEST(Stop, TheNextRequestSignalsThoseAnewThatLiveOnAndTheCommandIsNamed) {
 }
 
 TEST(Stop, AStricterRequestTakesThePlaceOfAPatientOneWhoeverDies) {
-  std::random_device random;
   for (int round = 0; round < Rounds(); ++round) {
-    // Once the journal has the change, or any time after the second request.
-    const int wait_ms = round % 2 == 0 ? -1 : std::uniform_int_distribution<int>(0, 300)(random);
-    SCOPED_TRACE("killed after " + std::to_string(wait_ms) + " ms");
+    // Once the journal has the change, as soon as the second was asked for, or once it kills.
+    SCOPED_TRACE("killed at moment " + std::to_string(round % 3));
     Training training("live_on", "trap '' TERM; ");
     ASSERT_TRUE(training.Trains()) << training.started().Err();
     const std::string patient = training.Ask({{"grace_seconds", 3600}});
     ASSERT_TRUE(Await([&] { return !training.EventsOf("stop.signal").empty(); }));
     const std::string stricter = training.Ask({{"grace_seconds", 0.5}, {"kill", true}});
-    if (wait_ms < 0) {
+    if (round % 3 == 0) {
       ASSERT_TRUE(Await([&] { return training.Answered(patient); })) << training.started().Err();
-    } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
+    } else if (round % 3 == 2) {
+      ASSERT_TRUE(Await([&] { return training.EventsOf("stop.decided").size() >= 2; }))
+          << training.started().Err();
     }
     training.KillAgent();
     EXPECT_EQ(training.started().Wait(), -SIGKILL) << training.started().Err();

@@ -237,6 +237,8 @@ TEST_F(ReportTest, WhoStoppedTheRunIsSaidFirst) {
   EXPECT_EQ(StoppedWords(data), "Stopped by n1:4711: too dear.");
   stopped = analysis::StoppedBy{};
   EXPECT_EQ(StoppedWords(data), "Stopped by a request.");
+  stopped->perhaps = true;
+  EXPECT_EQ(StoppedWords(data), "Perhaps stopped by a request.");
 }
 
 TEST_F(ReportTest, RulesThatGaveUpHaveJudgedNothing) {
