@@ -65,7 +65,7 @@ int Round() {
   request.body = R"({"grace_seconds":0,"kill":true})";
   const std::vector<agent::Stopper::Target> targets = {{{1}, first, 0, pidfd.get(), false}};
   if (!stopper.Take(request, 1, &outbox).ok()) return kTrouble;
-  stopper.Drained();
+  stopper.Drained({{1}});
   stopper.Poll(targets, 1, &outbox);
   if (stopper.waits_for() == 0) return kTrouble;
   // The decision is made and journalled; now it ends, and its number is given away.
