@@ -73,7 +73,8 @@ void Join(std::vector<Finding> found, std::vector<Finding>* all) {
 void NoteLeftOut(Advice* advice) {
   if (advice->findings_left_out == 0) return;
   advice->notes.push_back(
-      fmt::format("{} more findings are left out; the first of each check are here.", advice->findings_left_out));
+      fmt::format("{} more findings are left out; the first of each check are here.",
+                  advice->findings_left_out));
 }
 
 }  // namespace
