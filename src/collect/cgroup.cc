@@ -113,7 +113,7 @@ CgroupPlaces FindCgroups(const std::string& root, std::string_view process) {
     if (list.empty()) unified = path;
     for (const auto& [name, controller] : wanted) {
       if (!ListHas(list, name)) continue;
-      const auto mount = std::find_if(mounts.begin(), mounts.end(), [&](const Mount& m) {
+      const auto mount = std::find_if(mounts.begin(), mounts.end(), [name = name](const Mount& m) {
         return m.version == 1 && ListHas(m.options, name);
       });
       if (mount != mounts.end()) *controller = Locate(*mount, path);

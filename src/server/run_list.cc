@@ -170,7 +170,7 @@ RunList::Rendered RunList::Render(const Loaded& loaded) const {
     std::string json = card.json();
     // What its card says stands where the newest cannot be said.
     if (run != nullptr) {
-      static_cast<void>(Isolated(card.path(), [&] { json = CardJson(id, run->data()); }));
+      static_cast<void>(Isolated(card.path(), [&, &id = id] { json = CardJson(id, run->data()); }));
     }
     lines.push_back({card.created_ns(), std::move(json)});
   }
