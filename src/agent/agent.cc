@@ -336,7 +336,8 @@ void Agent::SayLoss() {
   event.severity = "medium";
   event.subject = "run";
   event.message =
-      "an attempt before was not recorded to its end: its agent ended without its last word";
+      "an earlier attempt was not recorded to its end: its agent was killed or could not write its "
+      "last records";
   event.data = JsonText(ordered_json{{"since_ns", *since_ns}});
   outbox_.Add(std::move(event));
   ledger_.Set({"run.agents_lost", "run"}, 1, {"agents", true, 0, 0});
