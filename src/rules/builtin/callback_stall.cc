@@ -51,6 +51,9 @@ constexpr double kMinWritten = 1e6;
 /// Share of the time that the main thread of a process stood in the queue of a core.
 constexpr std::string_view kQueued = "proc.run_delay";
 constexpr std::size_t kMostQueued = 4096;  ///< Processes, the workers of loaders among them.
+constexpr std::size_t kQueuedKept = 64;    ///< Samples of a process, the newest.
+/// A sample is the mean since the one before, and is taken each second.
+constexpr std::int64_t kSampleNs = 1'000'000'000;
 /// Others have a core no longer than this before a program has its turn again.
 constexpr double kLongestTurnNs = 100e6;
 /// Of the stalls' time: where LoopOverhead names that much of it, its finding says more.
@@ -95,6 +98,13 @@ struct Stall {
   bool runtime = false;  ///< It is the framework's, not the program's.
   double eval_ns = 0;
   double written = 0;  ///< Bytes, of the process, in the samples beside it.
+};
+
+/// A sample of the time that a main thread stood in the queue of a core.
+struct Queued {
+  std::int64_t from_ns = 0;
+  std::int64_t to_ns = 0;
+  double share = 0;  ///< Of that time.
 };
 
 class CallbackStall final : public Rule {
@@ -226,17 +236,35 @@ class CallbackStall final : public Rule {
   void OnQueued(const format::MetricRow& metric) {
     if (!std::isfinite(metric.value)) return;
     const std::pair process(writer_, metric.pid);
-    if (queued_.size() < kMostQueued || queued_.contains(process)) {
-      queued_[process] = metric.value / 100;
-    }
+    if (queued_.size() >= kMostQueued && !queued_.contains(process)) return;
+    std::deque<Queued>& samples = queued_[process];
+    const std::int64_t before = metric.time_ns - kSampleNs;
+    const std::int64_t from =
+        samples.empty() ? before : std::clamp(samples.back().to_ns, before, metric.time_ns);
+    samples.push_back({from, metric.time_ns, metric.value / 100});
+    if (samples.size() > kQueuedKept) samples.pop_front();
   }
 
   /// Whether stalls of this share of the time may be turns of other programs, which come at a
-  /// regular distance where steps are equal.
-  bool AreTurns(const Process& process, double mean_ns, double share) const {
-    const auto queued = queued_.find({process.writer, process.pid});
-    return mean_ns < kLongestTurnNs && queued != queued_.end() &&
-           queued->second >= kExplainedShare * share;
+  /// regular distance where steps are equal. So they may as long as samples of less than half of
+  /// the stalls' time have come.
+  bool MayBeTurns(const Process& process, double mean_ns, double share) const {
+    if (mean_ns >= kLongestTurnNs) return false;
+    const auto samples = queued_.find({process.writer, process.pid});
+    if (samples == queued_.end()) return true;
+    const std::int64_t from_ns = process.stalls.front().start_ns;
+    const std::int64_t to_ns = process.stalls.back().end_ns;
+    double known_ns = 0;
+    double queued_ns = 0;
+    for (const Queued& sample : samples->second) {
+      const auto ns =
+          static_cast<double>(std::min(sample.to_ns, to_ns) - std::max(sample.from_ns, from_ns));
+      if (ns <= 0) continue;
+      known_ns += ns;
+      queued_ns += sample.share * ns;
+    }
+    return known_ns < 0.5 * static_cast<double>(to_ns - from_ns) ||
+           queued_ns >= kExplainedShare * share * known_ns;
   }
 
   void OnStep(const format::StepRow& row, Reporter* reporter) {
@@ -374,7 +402,7 @@ class CallbackStall final : public Rule {
     const bool evaluates = evaluation > 0.5 * sum;
     const auto count = static_cast<double>(process->stalls.size());
     const bool known = evaluates || named >= 0.5 * sum || written >= kMinWritten * count;
-    if (!known && AreTurns(*process, sum / count, share)) return;
+    if (!known && MayBeTurns(*process, sum / count, share)) return;
     if (share < (evaluates ? std::max(low_, evaluation_) : low_)) return;
     if (!process->open) {
       processes_.Open(process, process->stalls.front().step, process->stalls.front().start_ns);
@@ -518,8 +546,8 @@ class CallbackStall final : public Rule {
   const double evaluation_;
 
   ProcessTable<Process> processes_;
-  /// By writer and pid: as the newest sample has it, from 0 to 1.
-  std::map<std::pair<std::uint32_t, std::int32_t>, double> queued_;
+  /// By writer and pid, the newest last.
+  std::map<std::pair<std::uint32_t, std::int32_t>, std::deque<Queued>> queued_;
   std::vector<bool> runtime_;  ///< By series: spans of the framework.
   std::uint32_t writer_ = 0;   ///< Of the record that is read.
   bool has_data_ = false;
@@ -547,9 +575,10 @@ const RuleDesc kCallbackStallDesc{
         "stall. Where the process plays an environment (event environment) those alone of which a "
         "span "
         "makes half: else the agent makes its data then. Where no evaluation, span or write is "
-        "what stalls of less than 100 ms are, nothing is said as long as the main thread stands in "
-        "the queue of a core for 80 % of their share of the time (`proc.run_delay`): they may be "
-        "turns of other programs. Over when none came for three times the "
+        "what stalls of less than 100 ms are, they may be turns of other programs: nothing is said "
+        "where the main thread stands in the queue of a core for 80 % of their share of the time, "
+        "nor as long as that is known of less than half of the time from the first to the newest "
+        "(`proc.run_delay`, each second). Over when none came for three times the "
         "distance, and where its process ends. Cost "
         "= Σ stalls.",
     .how_to_fix =
