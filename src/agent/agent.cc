@@ -38,6 +38,7 @@
 #include "base/units.h"
 #include "channel/registration.h"
 #include "collect/sampler.h"
+#include "store/folder.h"
 #include "store/run_info.h"
 #include "store/writer.h"
 
@@ -1059,7 +1060,7 @@ Status Agent::Close() {
 
 Status RunAgent(AgentOptions options) {
   const std::string host = HostName();
-  std::string name = "agent-" + host;
+  std::string name = std::string(store::kAgentPrefix) + host;
   std::replace(name.begin(), name.end(), '/', '_');
   TELLTALE_ASSIGN_OR_RETURN(std::unique_ptr<store::Writer> writer,
                             store::Writer::Open(options.run / name, name));

@@ -3,11 +3,8 @@
 // plan reaches the agent as a request in the run directory, so it works from any machine that can
 // write there.
 #include <fmt/format.h>
-#include <time.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,6 +18,7 @@
 #include "base/units.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
+#include "cli/event_feed.h"
 #include "cli/output.h"
 #include "cli/plan_flags.h"
 #include "cli/rule_flags.h"
@@ -29,18 +27,12 @@
 #include "plan/capture_plan.h"
 #include "plan/compiler.h"
 #include "plan/plan_json.h"
-#include "store/reader.h"
 #include "store/requests.h"
 
 namespace telltale::cli {
 namespace {
 
 using nlohmann::ordered_json;
-
-constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 50'000'000};
-constexpr std::size_t kRowsAtOnce = 4096;
-/// A writer that is so far behind the others has died: its records are not waited for.
-constexpr std::int64_t kBehindNs = 3 * kSecond;
 
 constexpr std::string_view kExamples =
     "  telltale capture telltale-runs/x --show\n"
@@ -68,39 +60,18 @@ struct Args {
 class PlanEvents {
  public:
   static Result<PlanEvents> Open(const std::string& run) {
-    PlanEvents out;
-    TELLTALE_ASSIGN_OR_RETURN(out.reader_, store::RunReader::Open(run));
-    store::CursorOptions options;
-    options.table_mask = store::MaskOf(format::TableId::kEvents);
-    TELLTALE_ASSIGN_OR_RETURN(out.cursor_, out.reader_->NewCursor(options));
-    out.plan_ = out.reader_->info().plan;
-    return out;
+    auto feed = EventFeed::Open(run);
+    if (!feed.ok()) return feed.status();
+    return PlanEvents(std::move(feed).value());
   }
 
   /// Reads what has become readable. `id`: the request whose answer is looked for.
   Status Read(const std::string& id) {
-    while (true) {
-      std::vector<store::OrderedRecord> records;
-      TELLTALE_RETURN_IF_ERROR(cursor_->Next(kRowsAtOnce, &records));
-      if (records.empty()) return {};
-      for (const store::OrderedRecord& record : records) {
-        if (const auto* event = record.As<format::EventRow>()) See(*event, id);
-      }
-    }
+    return feed_.Read([&](const format::EventRow& event, const std::string&) { See(event, id); });
   }
 
-  void GiveUpOnTheDead() {
-    const std::vector<std::int64_t> marks = cursor_->watermarks();
-    std::int64_t newest = std::numeric_limits<std::int64_t>::min();
-    for (const std::int64_t mark : marks) {
-      if (mark != std::numeric_limits<std::int64_t>::max()) newest = std::max(newest, mark);
-    }
-    for (std::size_t i = 0; i < marks.size(); ++i) {
-      if (marks[i] < newest - kBehindNs) cursor_->GiveUpOn(static_cast<std::uint32_t>(i));
-    }
-  }
-
-  store::RunReader& reader() { return *reader_; }
+  void GiveUpOnTheDead() { feed_.GiveUpOnTheDead(); }
+  store::RunReader& reader() { return feed_.reader(); }
   const std::string& plan() const { return plan_; }  ///< JSON; empty: not known.
   std::uint64_t epoch() const { return epoch_; }
   const std::string& thinned() const { return thinned_; }  ///< The newest word of the governor.
@@ -121,6 +92,8 @@ class PlanEvents {
   }
 
  private:
+  explicit PlanEvents(EventFeed feed) : feed_(std::move(feed)), plan_(feed_.reader().info().plan) {}
+
   /// Kept whether the answer is there yet or not: it may come after the end.
   void SeeWindow(const format::EventRow& event) {
     const auto data = ParseOrderedJson(event.data);
@@ -165,8 +138,7 @@ class PlanEvents {
     }
   }
 
-  std::unique_ptr<store::RunReader> reader_;
-  std::unique_ptr<store::Cursor> cursor_;
+  EventFeed feed_;
   std::string plan_;
   std::uint64_t epoch_ = 0;
   std::string thinned_;
@@ -232,7 +204,7 @@ int Ask(const Args& args, const char* kind, std::string body, PlanEvents* events
                                      args.wait_s, args.run, args.run)});
     }
     events->GiveUpOnTheDead();
-    ::nanosleep(&kPause, nullptr);
+    EventFeed::Pause();
   }
   if (events->refused) {
     const std::string why = events->answer.value("why", events->message);

@@ -3,11 +3,9 @@
 // is a file in the run directory that each machine's agent carries out, so it works from any
 // machine that can write there.
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -23,8 +21,9 @@
 #include "base/units.h"
 #include "cli/check_json.h"
 #include "cli/command.h"
+#include "cli/event_feed.h"
 #include "cli/output.h"
-#include "store/reader.h"
+#include "store/folder.h"
 #include "store/requests.h"
 #include "store/run_info.h"
 
@@ -33,17 +32,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 50'000'000};
-constexpr std::size_t kRowsAtOnce = 4096;
-/// A writer that is so far behind the others has died: its records are not waited for.
-constexpr std::int64_t kBehindNs = 3 * kSecond;
 constexpr std::int64_t kStatePeriodNs = kSecond / 2;
 /// So long after the end of a run its agent may be silent, which has the rest to say.
 constexpr std::int64_t kLastWordsNs = 15 * kSecond;
 /// Beside the times of the stop itself: for the agent to see it, or to be started again.
 constexpr int kMarginSeconds = 60;
 constexpr int kMostSeconds = 86'400;
-constexpr std::string_view kAgentPrefix = "agent-";
 
 constexpr std::string_view kExamples =
     "  telltale stop telltale-runs/x\n"
@@ -83,52 +77,46 @@ ordered_json List(const ordered_json& object, const char* key) {
   return found != object.end() && found->is_array() ? *found : ordered_json::array();
 }
 
-std::string MachineOf(std::string_view writer) {
-  return std::string(writer.starts_with(kAgentPrefix) ? writer.substr(kAgentPrefix.size())
-                                                      : writer);
-}
-
 /// What the agents of a run say of one request to stop, as it comes in.
-class StopEvents {
+class StopAnswers {
  public:
-  static Result<StopEvents> Open(const std::string& run) {
-    StopEvents out;
-    TELLTALE_ASSIGN_OR_RETURN(out.reader_, store::RunReader::Open(run));
-    store::CursorOptions options;
-    options.table_mask = store::MaskOf(format::TableId::kEvents);
-    TELLTALE_ASSIGN_OR_RETURN(out.cursor_, out.reader_->NewCursor(options));
-    return out;
-  }
-
-  /// Reads what has become readable. `id`: the request; lines to print are added.
-  Status Read(const std::string& id, std::vector<std::string>* lines) {
-    while (true) {
-      std::vector<store::OrderedRecord> records;
-      TELLTALE_RETURN_IF_ERROR(cursor_->Next(kRowsAtOnce, &records));
-      if (records.empty()) return {};
-      for (const store::OrderedRecord& record : records) {
-        const auto* event = record.As<format::EventRow>();
-        if (event != nullptr && !id.empty()) See(*event, record.writer, id, lines);
-      }
-    }
-  }
-
-  void GiveUpOnTheDead() {
-    const std::vector<std::int64_t> marks = cursor_->watermarks();
-    const std::int64_t newest = Newest(marks);
-    for (std::size_t i = 0; i < marks.size(); ++i) {
-      if (marks[i] < newest - kBehindNs) cursor_->GiveUpOn(static_cast<std::uint32_t>(i));
-    }
-  }
-
   /// Those who record now: each is to answer.
-  void ExpectThoseWhoRecord() {
-    const std::vector<std::int64_t> marks = cursor_->watermarks();
-    const std::int64_t newest = Newest(marks);
-    for (std::size_t i = 0; i < marks.size(); ++i) {
-      const bool ended = marks[i] == std::numeric_limits<std::int64_t>::max();
-      if (ended || marks[i] < newest - store::kMovingNs) continue;
-      if (cursor_->writers()[i].starts_with(kAgentPrefix)) machines_[cursor_->writers()[i]];
+  void Expect(const std::vector<std::string>& agents) {
+    for (const std::string& agent : agents) machines_[agent];
+  }
+
+  /// `id`: the request; lines to print are added.
+  void See(const format::EventRow& event, const std::string& writer, const std::string& id,
+           std::vector<std::string>* lines) {
+    const bool saved =
+        event.kind == "stop.saved" || event.kind == "stop.failed" || event.kind == "stop.kept";
+    const bool ours = saved || event.kind == "stop.begun" || event.kind == "stop.signal" ||
+                      event.kind == "request.done" || event.kind == "request.refused";
+    if (!ours) return;
+    const ordered_json data = ParseOrderedJson(event.data);
+    const auto known = machines_.find(writer);
+    const bool goes_on = known != machines_.end() && !known->second.goes_on_as.empty();
+    if (Text(data, saved ? "request" : "id") != (goes_on ? known->second.goes_on_as : id)) return;
+    const std::string_view where = store::MachineOf(writer);
+    if (saved) {
+      lines->push_back(
+          fmt::format("{}: rank {} (pid {}): {}", where, event.rank, event.pid, event.message));
+      return;
+    }
+    Machine& machine = machines_[writer];
+    const std::string next = Text(data, "goes_on_as");
+    if (event.kind == "request.done" && !next.empty()) {
+      machine.goes_on_as = next;
+      lines->push_back(fmt::format("{}: {}", where, event.message));
+    } else if (event.kind == "request.done") {
+      machine.done = true;
+      machine.message = event.message;
+      machine.answer = data;
+    } else if (event.kind == "request.refused") {
+      machine.refused = Text(data, "why");
+      if (machine.refused.empty()) machine.refused = event.message;
+    } else if (event.kind == "stop.signal") {
+      lines->push_back(fmt::format("{}: {}", where, event.message));
     }
   }
 
@@ -148,57 +136,8 @@ class StopEvents {
              return each.second.done || !each.second.refused.empty();
            });
   }
-  bool AtEnd() const { return cursor_->AtEnd(); }
-  /// Up to when all was read; it moves while somebody records.
-  std::int64_t newest_ns() const { return Newest(cursor_->watermarks()); }
-  store::RunReader& reader() { return *reader_; }
 
  private:
-  static std::int64_t Newest(const std::vector<std::int64_t>& marks) {
-    std::int64_t newest = std::numeric_limits<std::int64_t>::min() + store::kMovingNs;
-    for (const std::int64_t mark : marks) {
-      if (mark != std::numeric_limits<std::int64_t>::max()) newest = std::max(newest, mark);
-    }
-    return newest;
-  }
-
-  void See(const format::EventRow& event, std::uint32_t writer, const std::string& id,
-           std::vector<std::string>* lines) {
-    const bool saved =
-        event.kind == "stop.saved" || event.kind == "stop.failed" || event.kind == "stop.kept";
-    const bool ours = saved || event.kind == "stop.begun" || event.kind == "stop.signal" ||
-                      event.kind == "request.done" || event.kind == "request.refused";
-    if (!ours) return;
-    const ordered_json data = ParseOrderedJson(event.data);
-    const std::string& name = cursor_->writers()[writer];
-    const auto known = machines_.find(name);
-    const bool goes_on = known != machines_.end() && !known->second.goes_on_as.empty();
-    if (Text(data, saved ? "request" : "id") != (goes_on ? known->second.goes_on_as : id)) return;
-    const std::string where = MachineOf(name);
-    if (saved) {
-      lines->push_back(
-          fmt::format("{}: rank {} (pid {}): {}", where, event.rank, event.pid, event.message));
-      return;
-    }
-    Machine& machine = machines_[name];
-    const std::string next = Text(data, "goes_on_as");
-    if (event.kind == "request.done" && !next.empty()) {
-      machine.goes_on_as = next;
-      lines->push_back(fmt::format("{}: {}", where, event.message));
-    } else if (event.kind == "request.done") {
-      machine.done = true;
-      machine.message = event.message;
-      machine.answer = data;
-    } else if (event.kind == "request.refused") {
-      machine.refused = Text(data, "why");
-      if (machine.refused.empty()) machine.refused = event.message;
-    } else if (event.kind == "stop.signal") {
-      lines->push_back(fmt::format("{}: {}", where, event.message));
-    }
-  }
-
-  std::unique_ptr<store::RunReader> reader_;
-  std::unique_ptr<store::Cursor> cursor_;
   std::map<std::string, Machine> machines_;
 };
 
@@ -232,8 +171,8 @@ std::string LineOf(const ordered_json& process) {
   return line;
 }
 
-void PrintAccount(const std::string& writer, const StopEvents::Machine& machine) {
-  Print("{}: {}\n", Printable(MachineOf(writer)), Printable(machine.message));
+void PrintAccount(const std::string& writer, const StopAnswers::Machine& machine) {
+  Print("{}: {}\n", Printable(store::MachineOf(writer)), Printable(machine.message));
   for (const ordered_json& process : List(machine.answer, "processes")) {
     Print("  {}\n", Printable(LineOf(process)));
   }
@@ -243,18 +182,18 @@ void PrintAccount(const std::string& writer, const StopEvents::Machine& machine)
 }
 
 /// Says what is known of each machine and returns the exit code.
-int Report(const Args& args, const std::string& id, const StopEvents& events,
+int Report(const Args& args, const std::string& id, const StopAnswers& answers,
            const std::optional<Status>& gave_up) {
   const auto fail = [](const Status& status) { return Fail("stop", status); };
   std::size_t left = 0;
   std::string refused;
-  bool stopped = !events.machines().empty();
+  bool stopped = !answers.machines().empty();
   ordered_json machines = ordered_json::array();
-  for (const auto& [writer, machine] : events.machines()) {
+  for (const auto& [writer, machine] : answers.machines()) {
     left += List(machine.answer, "left").size();
     stopped = stopped && machine.done && True(machine.answer, "stopped");
     if (refused.empty()) refused = machine.refused;
-    ordered_json one = {{"machine", MachineOf(writer)}};
+    ordered_json one = {{"machine", store::MachineOf(writer)}};
     one["answer"] = machine.done ? machine.answer : ordered_json();
     one["goes_on_as"] =
         machine.goes_on_as.empty() ? ordered_json() : ordered_json(machine.goes_on_as);
@@ -288,7 +227,7 @@ std::int32_t CommandOf(const store::RunInfo& info) {
 
 /// Follows the run until each agent has answered. Not ok: why that was given up.
 Result<std::optional<Status>> Follow(const Args& args, const std::string& id, std::int64_t wait_s,
-                                     StopEvents* events) {
+                                     EventFeed* events, StopAnswers* answers) {
   const Clock& clock = Clock::System();
   const std::int64_t deadline = clock.MonotonicNs() + wait_s * kSecond;
   std::int64_t look_at_state = clock.MonotonicNs() + kStatePeriodNs;
@@ -297,11 +236,14 @@ Result<std::optional<Status>> Follow(const Args& args, const std::string& id, st
   std::int64_t moved_at = clock.MonotonicNs();
   while (true) {
     std::vector<std::string> lines;
-    TELLTALE_RETURN_IF_ERROR(events->Read(id, &lines));
+    TELLTALE_RETURN_IF_ERROR(
+        events->Read([&](const format::EventRow& event, const std::string& writer) {
+          answers->See(event, writer, id, &lines);
+        }));
     if (!args.json) {
       for (const std::string& line : lines) Print("{}\n", Printable(line));
     }
-    if (events->AllSaid()) return std::optional<Status>();
+    if (answers->AllSaid()) return std::optional<Status>();
     const std::int64_t now = clock.MonotonicNs();
     if (const std::int64_t read = events->newest_ns(); read != newest) {
       newest = read;
@@ -329,7 +271,7 @@ Result<std::optional<Status>> Follow(const Args& args, const std::string& id, st
       over = events->reader().state().state != "running";
     }
     events->GiveUpOnTheDead();
-    ::nanosleep(&kPause, nullptr);
+    EventFeed::Pause();
   }
 }
 
@@ -347,15 +289,17 @@ int Stop(const Args& args) {
                                              value, kMostSeconds)});
     }
   }
-  auto events = StopEvents::Open(args.run);
+  auto events = EventFeed::Open(args.run);
   if (!events.ok()) return fail(events.status());
   const store::RunState state = events->reader().state();
   if (state.state != "running") {
     return fail({Code::kUnusable, fmt::format("{} is {}: only a running training can be stopped",
                                               args.run, state.state)});
   }
-  if (const Status read = events->Read({}, nullptr); !read.ok()) return fail(read);
-  events->ExpectThoseWhoRecord();
+  const Status read = events->Read([](const format::EventRow&, const std::string&) {});
+  if (!read.ok()) return fail(read);
+  StopAnswers answers;
+  answers.Expect(events->RecordingAgents());
 
   store::Request request;
   request.who = store::RequestWho();
@@ -391,9 +335,9 @@ int Stop(const Args& args) {
     if (args.json) Print("{}\n", DocumentText(ordered_json{{"request", id}}));
     return 0;
   }
-  const auto followed = Follow(args, id, wait_s, &*events);
+  const auto followed = Follow(args, id, wait_s, &*events, &answers);
   if (!followed.ok()) return fail(followed.status());
-  return Report(args, id, *events, *followed);
+  return Report(args, id, answers, *followed);
 }
 
 }  // namespace

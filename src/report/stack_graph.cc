@@ -32,7 +32,6 @@ using profile::NodeId;
 constexpr std::size_t kMemoryBytes = 24 << 20;
 constexpr std::size_t kOwnRows = 10;
 constexpr std::string_view kStacksFolder = "stacks";
-constexpr std::string_view kAgentFolder = "agent";
 constexpr std::string_view kImportedFolder = "agent-imported";
 constexpr std::string_view kWatchFolder = "watch";
 
@@ -321,7 +320,7 @@ std::vector<StackGraph> StackGraphsOf(const fs::path& run, const StackBound& mos
       sampled.push_back(writer);
     } else if (writer.starts_with(store::kWindowFolderPrefix)) {
       if (!writer.ends_with("-failed")) of_windows.push_back(writer);
-    } else if (writer.starts_with(kAgentFolder) && !writer.starts_with(kImportedFolder)) {
+    } else if (writer.starts_with(store::kAgentPrefix) && !writer.starts_with(kImportedFolder)) {
       live = true;
     } else if (!writer.starts_with(kWatchFolder)) {
       others.push_back(writer);

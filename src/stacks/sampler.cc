@@ -259,7 +259,7 @@ void Sampler::Take(const format::Rows& rows) {
 /// True where every agent has said its last word.
 bool Sampler::ReadAgents() {
   for (const std::string& name : store::ListWriters(run_)) {
-    if (!name.starts_with("agent") || agents_.contains(name)) continue;
+    if (!name.starts_with(store::kAgentPrefix) || agents_.contains(name)) continue;
     const std::uint32_t mask = store::MaskOf(TableId::kSpans) | store::MaskOf(TableId::kSteps) |
                                store::MaskOf(TableId::kEvents);
     agents_[name] =

@@ -53,6 +53,10 @@ bool WriteWhole(int fd, std::string_view bytes) {
 
 }  // namespace
 
+std::string_view MachineOf(std::string_view writer) {
+  return writer.starts_with(kAgentPrefix) ? writer.substr(kAgentPrefix.size()) : writer;
+}
+
 std::string JournalFileName(std::uint64_t number) {
   return fmt::format("{}{:06}{}", kJournalPrefix, number, kJournalSuffix);
 }

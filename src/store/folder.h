@@ -19,6 +19,8 @@ namespace telltale::store {
 inline constexpr std::string_view kLockName = "lock";
 inline constexpr std::string_view kTemporarySuffix = ".tmp";
 inline constexpr std::string_view kTensorFolder = "tensors";
+/// The folder of a machine's agent is agent-<host>.
+inline constexpr std::string_view kAgentPrefix = "agent-";
 
 struct SegmentName {
   format::TableId table{};
@@ -34,6 +36,9 @@ struct FolderListing {
   std::vector<std::string> temporaries;  ///< Left by a crash, or being written right now.
   std::vector<std::string> foreign;      ///< Not ours.
 };
+
+/// The machine, of the name of its agent's folder; another name as it is.
+std::string_view MachineOf(std::string_view writer);
 
 std::string JournalFileName(std::uint64_t number);
 std::string SegmentFileName(format::TableId table, std::uint64_t first_seq, std::uint64_t last_seq);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -25,34 +26,49 @@ constexpr std::uint64_t kHeadBytes = 4096;
 constexpr std::uint64_t kMostLock = 64;
 /// Attempts before of which a loss is told.
 constexpr std::size_t kMostBefore = 16;
+/// Attempts of a run of which it is known whether they were recorded, the newest.
+constexpr std::size_t kMostAttempts = 4096;
 
-/// Whether the agent that holds the folder is at work on this machine. REQUIRES: its pid means the
-/// same process to us.
-bool AgentLives(const std::filesystem::path& folder) {
+/// Whether the agent of run `id` that holds the folder is at work on this machine. REQUIRES: its
+/// pid means the same process to us.
+bool AgentLives(const std::filesystem::path& folder, const std::string& id) {
   const Result<std::string> holder =
       ReadRunFile(run_files::OfFolder(folder / kLockName), kMostLock);
   if (!holder.ok()) return false;
   std::int32_t pid = 0;
   const auto [end, error] = std::from_chars(holder->data(), holder->data() + holder->size(), pid);
-  // A zombie has no command line, and a later process with that number another one.
-  return error == std::errc() && pid > 0 &&
-         ProcessCommandLine(pid).find(" agent --run ") != std::string::npos;
+  if (error != std::errc() || pid <= 0) return false;
+  // A zombie has no command line, and a later process with that number another one: the agent of
+  // another run too.
+  const std::vector<std::string> words = ProcessArguments(pid);
+  for (std::size_t i = 1; i + 2 < words.size(); ++i) {
+    if (words[i] != "agent" || words[i + 1] != "--run") continue;
+    std::filesystem::path run = words[i + 2];
+    if (!run.has_filename()) run = run.parent_path();
+    return id.empty() || run.filename() == id;
+  }
+  return false;
 }
 
-/// The newest attempt of which the writer has a row. A row says it itself: clocks of two machines
-/// differ, and the wall clock may be set between two attempts.
-std::uint32_t NewestAttempt(const std::filesystem::path& run, const std::string& writer) {
-  std::uint32_t newest = 0;
+/// The attempts of which the writer has a row. A row says it itself: clocks of two machines differ,
+/// and the wall clock may be set between two attempts.
+std::set<std::uint32_t> AttemptsOf(const std::filesystem::path& run, const std::string& writer) {
+  std::set<std::uint32_t> attempts;
+  const auto add = [&](std::uint32_t attempt) {
+    attempts.insert(attempt);
+    // The newest are those that are asked for.
+    if (attempts.size() > kMostAttempts) attempts.erase(attempts.begin());
+  };
   const auto visit = [&](const std::string&, const format::Rows& rows) {
-    for (const auto& row : rows.events) newest = std::max(newest, row.attempt);
-    for (const auto& row : rows.ledger) newest = std::max(newest, row.attempt);
+    for (const auto& row : rows.events) add(row.attempt);
+    for (const auto& row : rows.ledger) add(row.attempt);
     return true;
   };
   Salvage salvage;
   const std::uint32_t tables = MaskOf(format::TableId::kEvents) | MaskOf(format::TableId::kLedger);
   // Of what cannot be read the rest is used.
   static_cast<void>(ScanWriters(run, {writer}, true, tables, visit, &salvage));
-  return newest;
+  return attempts;
 }
 
 }  // namespace
@@ -92,7 +108,7 @@ std::optional<WriterEnd> EndOfWriter(const std::filesystem::path& folder) {
 }
 
 const RecordingEnd::Known& RecordingEnd::Look(const std::filesystem::path& run,
-                                              const std::string& writer, bool which_attempt) {
+                                              const std::string& writer, bool which_attempts) {
   const std::filesystem::path folder = run / writer;
   Known now;
   now.read = true;
@@ -111,7 +127,7 @@ const RecordingEnd::Known& RecordingEnd::Look(const std::filesystem::path& run,
     return known;
   }
   now.end = EndOfWriter(folder);
-  if (which_attempt) now.attempt = NewestAttempt(run, writer);
+  if (which_attempts) now.attempts = AttemptsOf(run, writer);
   known = now;
   return known;
 }
@@ -127,18 +143,26 @@ RecordingLoss RecordingEnd::Find(const std::filesystem::path& run, const RunInfo
   RecordingLoss out;
   bool recorded = false;  ///< Somebody has written something of the newest attempt.
   bool silent = false;    ///< Somebody came and wrote nothing.
+  std::set<std::uint32_t> seen;
   for (const std::string& name : ListWriters(run)) {
     if (!name.starts_with(kAgentPrefix)) continue;
-    if (here && AgentLives(run / name)) {
+    const bool lives = here && AgentLives(run / name, info.id);
+    if (lives && !several) {
       recorded = true;
       continue;
     }
     const Known& known = Look(run, name, several);
+    seen.insert(known.attempts.begin(), known.attempts.end());
+    if (lives) {
+      recorded = true;
+      continue;
+    }
     if (known.end && known.end->watermark_ns == 0) {
       silent = true;
       continue;
     }
-    const bool newest = !several || known.attempt >= info.attempts.back().number;
+    const bool newest = !several || (!known.attempts.empty() &&
+                                     *known.attempts.rbegin() >= info.attempts.back().number);
     recorded = recorded || newest;
     if (!known.end || known.end->ended) continue;
     const Unrecorded lost{name, known.end->watermark_ns};
@@ -151,6 +175,12 @@ RecordingLoss RecordingEnd::Find(const std::filesystem::path& run, const RunInfo
   // A run that was imported has no agent and no supervisor.
   const bool expected = !info.attempts.empty() && (info.supervisor_pid != 0 || !info.finished);
   if (!recorded && (expected || silent)) out.newest = Unrecorded{{}, begin_ns};
+  if (!several || !expected || info.attempts.size() > kMostAttempts) return out;
+  for (std::size_t i = 0; i + 1 < info.attempts.size(); ++i) {
+    const Attempt& attempt = info.attempts[i];
+    if (seen.contains(attempt.number) || out.before.size() >= kMostBefore) continue;
+    out.before.push_back(Unrecorded{{}, attempt.start_ns});
+  }
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,9 +18,6 @@
 #include "store/run_info.h"
 
 namespace telltale::store {
-
-/// Folders of agents are named so.
-inline constexpr std::string_view kAgentPrefix = "agent";
 
 /// How the journals of a writer's folder end.
 struct WriterEnd {
@@ -33,7 +31,8 @@ std::optional<WriterEnd> EndOfWriter(const std::filesystem::path& folder);
 struct RecordingLoss {
   /// Of the newest attempt.
   std::optional<Unrecorded> newest;
-  /// Of attempts before, where no agent of a later attempt has come to the same folder to say it.
+  /// Of attempts before, where no agent of a later attempt has come to the same folder to say it,
+  /// or where no agent has written anything of the attempt.
   std::vector<Unrecorded> before;
 };
 
@@ -50,10 +49,11 @@ class RecordingEnd {
     std::uint64_t bytes = 0;
     std::size_t segments = 0;
     std::optional<WriterEnd> end;
-    std::uint32_t attempt = 0;  ///< The newest that it has recorded anything of; 0: of none.
+    /// That it has recorded anything of, where the run has several.
+    std::set<std::uint32_t> attempts;
   };
   const Known& Look(const std::filesystem::path& run, const std::string& writer,
-                    bool which_attempt);
+                    bool which_attempts);
 
   std::map<std::string, Known> known_;
 };

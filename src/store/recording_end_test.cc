@@ -118,6 +118,17 @@ TEST_F(RecordingEndTest, AnAttemptOfWhichNobodyWroteAnythingSaysSo) {
   EXPECT_TRUE(state.unrecorded_before.empty()) << "the attempt before was recorded to its end";
 }
 
+TEST_F(RecordingEndTest, AnAttemptBeforeOfWhichNobodyWroteAnythingIsToldToo) {
+  // Its agent was killed before its first record, and its supervisor too.
+  ASSERT_TRUE(Writer::Open(run_ / "agent-a", "agent-a").ok());
+  Record("agent-a", 2, kSecondStart + 30 * kSecond, true);
+  const RunState state = State();
+  EXPECT_EQ(state.state, "finished");
+  EXPECT_FALSE(state.unrecorded) << "the newest attempt was recorded to its end";
+  ASSERT_EQ(state.unrecorded_before.size(), 1U);
+  EXPECT_EQ(state.unrecorded_before[0], (Unrecorded{"", begin_ns(1)}));
+}
+
 /// The disk took the lock and no journal: no room for a file, a quota.
 TEST_F(RecordingEndTest, AnAgentThatCouldWriteNothingIsALossAlthoughTheRunSaysItsEnd) {
   MakeIt(1);

@@ -14,6 +14,7 @@
 #include "base/run_files.h"
 #include "base/saturate.h"
 #include "store/column_scan.h"
+#include "store/folder.h"
 #include "store/run_info.h"
 #include "store/window_folder.h"
 
@@ -24,7 +25,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPstatsEnding = ".pstats";
 constexpr std::string_view kUnfinishedEnding = ".part";
-constexpr std::string_view kAgentPrefix = "agent-";
 
 constexpr std::int64_t kMostNumber = 1LL << 53;
 
@@ -129,7 +129,7 @@ class RunEvents {
     one.attempt = static_cast<std::uint32_t>(std::max<std::int64_t>(c[4].Int(i), 1));
     const std::string_view writer = piece.writer;
     writer_[found->first] = writer;
-    one.node = writer.starts_with(kAgentPrefix) ? writer.substr(kAgentPrefix.size()) : writer;
+    one.node = store::MachineOf(writer);
   }
 
   std::map<RecordingKey, WindowRecording>* const recordings_;
