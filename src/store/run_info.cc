@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <utility>
 
 #include "base/clock.h"
@@ -40,23 +42,38 @@ ordered_json ToJson(const Attempt& attempt) {
   return out;
 }
 
+/// A whole number; `standard` where it is missing. Throws where the type does not hold it.
+template <std::integral T>
+T Number(const json& in, const char* key, T standard) {
+  const auto found = in.find(key);
+  if (found == in.end()) return standard;
+  // What is not below zero is unsigned to the parser.
+  const bool fits = found->is_number_unsigned()  ? std::in_range<T>(found->get<std::uint64_t>())
+                    : found->is_number_integer() ? std::in_range<T>(found->get<std::int64_t>())
+                                                 : false;
+  if (!fits) throw std::out_of_range(fmt::format("{} is no whole number that can be", key));
+  return found->get<T>();
+}
+
 Attempt AttemptOf(const json& in) {
   Attempt attempt;
-  attempt.number = in.value("number", attempt.number);
-  attempt.start_ns = in.value("start_ns", attempt.start_ns);
-  attempt.end_ns = in.value("end_ns", attempt.end_ns);
-  attempt.pid = in.value("pid", attempt.pid);
-  attempt.pid_start_ticks = in.value("pid_start_ticks", attempt.pid_start_ticks);
-  if (in.contains("exit_code")) attempt.exit_code = in.at("exit_code").get<int>();
-  if (in.contains("signal")) attempt.signal = in.at("signal").get<int>();
+  if (!in.is_object()) throw std::out_of_range("an attempt is no object");
+  attempt.number = Number(in, "number", attempt.number);
+  attempt.start_ns = Number(in, "start_ns", attempt.start_ns);
+  attempt.end_ns = Number(in, "end_ns", attempt.end_ns);
+  attempt.pid = Number(in, "pid", attempt.pid);
+  attempt.pid_start_ticks = Number(in, "pid_start_ticks", attempt.pid_start_ticks);
+  if (in.contains("exit_code")) attempt.exit_code = Number(in, "exit_code", 0);
+  if (in.contains("signal")) attempt.signal = Number(in, "signal", 0);
   return attempt;
 }
 
 RunInfo FromJson(const json& in) {
   RunInfo info;
   const json format = in.value("format", json::object());
-  info.format_major = format.value("major", 0);
-  info.format_minor = format.value("minor", 0);
+  if (!format.is_object()) throw std::out_of_range("format is no object");
+  info.format_major = Number(format, "major", 0);
+  info.format_minor = Number(format, "minor", 0);
   if (info.format_major > kRunFormatMajor) return info;  // The rest may mean something else.
   info.id = in.value("id", info.id);
   info.name = in.value("name", info.name);
@@ -66,10 +83,10 @@ RunInfo FromJson(const json& in) {
   info.boot_id = in.value("boot_id", info.boot_id);
   info.pid_namespace = in.value("pid_namespace", info.pid_namespace);
   info.telltale_version = in.value("telltale_version", info.telltale_version);
-  info.supervisor_pid = in.value("supervisor_pid", info.supervisor_pid);
-  info.supervisor_start_ticks = in.value("supervisor_start_ticks", info.supervisor_start_ticks);
-  info.created_ns = in.value("created_ns", info.created_ns);
-  info.interval_ms = in.value("interval_ms", info.interval_ms);
+  info.supervisor_pid = Number(in, "supervisor_pid", info.supervisor_pid);
+  info.supervisor_start_ticks = Number(in, "supervisor_start_ticks", info.supervisor_start_ticks);
+  info.created_ns = Number(in, "created_ns", info.created_ns);
+  info.interval_ms = Number(in, "interval_ms", info.interval_ms);
   info.overhead_budget = in.value("overhead_budget", info.overhead_budget);
   if (in.contains("plan") && in.at("plan").is_object()) info.plan = JsonText(in.at("plan"));
   if (in.contains("rules") && in.at("rules").is_object()) info.rules = JsonText(in.at("rules"));

@@ -105,7 +105,12 @@ TEST(RunInfo, ThatIsDamagedIsSaidInWordsForPeople) {
         "{\"format\": {\"major\": 1}, \"attempts\": 3}",
         "{\"format\": {\"major\": 1}, \"created_ns\": 9223372036854775807}",
         "{\"format\": {\"major\": 1}, \"attempts\": [{\"number\": 1, \"start_ns\": "
-        "-9223372036854775808}]}"}) {
+        "-9223372036854775808}]}",
+        "{\"format\": {\"major\": 1}, \"attempts\": [{\"exit_code\": 4294967296}]}",
+        "{\"format\": {\"major\": 1}, \"attempts\": [{\"signal\": 18446744073709551615}]}",
+        "{\"format\": {\"major\": 1}, \"attempts\": [{\"pid\": 1e300}]}",
+        "{\"format\": {\"major\": 1}, \"supervisor_pid\": -2147483649}",
+        "{\"format\": {\"major\": 4294967297}}", "{\"format\": 1}"}) {
     std::ofstream(temp.path() / "run.json") << text;
     const Status status = ReadRunInfo(temp.path()).status();
     EXPECT_EQ(status.code(), Code::kUnusable) << text;

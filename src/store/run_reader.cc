@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "format/event_number.h"
 #include "store/cursor.h"
 #include "store/folder.h"
 #include "store/follower.h"
@@ -78,12 +79,11 @@ class RunReaderImpl final : public RunReader {
     for (const format::EventRow& event : rows.events) {
       if (event.kind != "run.attempt_end" || event.attempt != attempt) continue;
       const auto data = ParseJson(event.data);
-      if (!data.is_object()) continue;
-      if (data.contains("signal") && data["signal"].is_number_integer()) {
-        state->signal = data["signal"].get<int>();
+      if (const auto signal = format::EventNumber(data, "signal", format::kIntBound)) {
+        state->signal = static_cast<int>(*signal);
         state->state = "killed";
-      } else if (data.contains("exit_code") && data["exit_code"].is_number_integer()) {
-        state->exit_code = data["exit_code"].get<int>();
+      } else if (const auto code = format::EventNumber(data, "exit_code", format::kIntBound)) {
+        state->exit_code = static_cast<int>(*code);
         state->state = *state->exit_code == 0 ? "finished" : "failed";
       }
     }
