@@ -5,11 +5,13 @@
 #include <filesystem>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "format/batch.h"
 #include "store/column_scan.h"
 #include "store/journal_format.h"
+#include "store/journal_reader.h"
 #include "store/journal_writer.h"
 #include "store/store_testing.h"
 
@@ -105,6 +107,30 @@ TEST_F(HostileJournal, RowsThatAreMissingAreStillMissing) {
   Salvage salvage;
   EXPECT_EQ(Scanned(&salvage).size(), 7U);
   EXPECT_EQ(salvage.missing_rows, 7U);
+}
+
+TEST_F(HostileJournal, AGroupWithoutAnEndIsNotHeldInMemory) {
+  std::string part = Rows(3, 20, 4);
+  part[0] = static_cast<char>(format::JournalRecord::kBatchPart);
+  std::vector<std::string> records(10, part);
+  records.insert(records.begin(), Rows(0, 3, 1));
+  records.push_back(Rows(900, 5, 4));  // Ends the group, so it is lost with it.
+  records.push_back(Rows(3, 4, 4));
+  Write(records);
+  const auto read = [&](std::uint64_t most) {
+    StringPool pool;
+    JournalChunk chunk;
+    auto file = JournalFile::Open(run_ / "agent-a" / JournalFileName(1), most).value();
+    // As of one that grows, in small pieces.
+    for (int i = 0; i < 20; ++i) EXPECT_TRUE(file->Read(false, 1, &pool, &chunk).ok());
+    return std::pair(chunk.batch.rows.scalars.size(), file->TakeDamage());
+  };
+  const auto [rows, damage] = read(4 * part.size());
+  EXPECT_EQ(rows, 7U);
+  ASSERT_EQ(damage.size(), 1U);
+  EXPECT_EQ(damage[0].bytes, 5 * part.size());
+  EXPECT_NE(damage[0].what.find("longer than any of ours"), std::string::npos) << damage[0].what;
+  EXPECT_EQ(read(10 * part.size()).first, 3U + 200U + 5U + 4U);
 }
 
 TEST_F(HostileJournal, ARecordWithANumberThatCannotBeIsDamage) {

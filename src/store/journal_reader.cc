@@ -195,13 +195,14 @@ bool RecordReader::NextInner(bool final, std::string_view* record) {
   }
 }
 
-Result<std::unique_ptr<JournalFile>> JournalFile::Open(const std::filesystem::path& path) {
+Result<std::unique_ptr<JournalFile>> JournalFile::Open(const std::filesystem::path& path,
+                                                       std::uint64_t max_group_bytes) {
   UniqueFd fd = run_files::OpenToRead(run_files::OfFolder(path));
   if (!fd) {
     return {errno == ENOENT ? Code::kUnusable : Code::kIo,
             fmt::format("cannot open {}: {}", path.string(), run_files::WhyNot(errno))};
   }
-  return std::unique_ptr<JournalFile>(new JournalFile(path, std::move(fd)));
+  return std::unique_ptr<JournalFile>(new JournalFile(path, std::move(fd), max_group_bytes));
 }
 
 void JournalFile::DecodeInto(std::string_view record, std::uint64_t offset, StringPool* pool,
@@ -241,17 +242,35 @@ std::optional<T> JournalFile::Taken(Result<T> decoded, std::string_view record,
 Status JournalFile::Read(bool final, std::uint64_t max_bytes, StringPool* pool, JournalChunk* out) {
   const std::uint64_t begin = commit_offset_;
   std::vector<std::pair<std::uint64_t, std::string>> parts;  // Of the group that is not ended yet.
+  std::uint64_t group_bytes = 0;
   std::string_view record;
   while (reader_.resume_offset() - begin < max_bytes || !parts.empty()) {
     if (!reader_.Next(final, &record)) break;
     const std::uint64_t offset = reader_.record_offset();
     const auto kind = static_cast<format::JournalRecord>(record.empty() ? '\0' : record[0]);
     if (kind == format::JournalRecord::kBatchPart) {
+      if (skips_group_) {
+        commit_offset_ = reader_.resume_offset();
+        continue;
+      }
       parts.emplace_back(offset, record);
+      group_bytes += record.size();
+      if (group_bytes > max_group_bytes_) {
+        damage_.push_back({parts.front().first, group_bytes,
+                           "a group of batches longer than any of ours", false});
+        parts.clear();
+        skips_group_ = true;
+        commit_offset_ = reader_.resume_offset();
+      }
       continue;
     }
     ++out->records;
     if (kind == format::JournalRecord::kBatch) {
+      group_bytes = 0;
+      if (std::exchange(skips_group_, false)) {
+        commit_offset_ = reader_.resume_offset();
+        continue;
+      }
       for (const auto& [at, part] : parts) DecodeInto(part, at, pool, &out->batch);
       parts.clear();
       DecodeInto(record, offset, pool, &out->batch);

@@ -82,10 +82,15 @@ struct JournalChunk {
   std::uint64_t records = 0;  ///< Zero: nothing new.
 };
 
+/// The parts of a group are held until its end is read. No append of ours is so large.
+inline constexpr std::uint64_t kMaxGroupBytes = 256U << 20;
+
 class JournalFile {
  public:
-  /// Code::kUnusable when there is no such file, kIo when it cannot be opened.
-  static Result<std::unique_ptr<JournalFile>> Open(const std::filesystem::path& path);
+  /// Code::kUnusable when there is no such file, kIo when it cannot be opened. A group of more than
+  /// `max_group_bytes` is damage: nothing of it is read.
+  static Result<std::unique_ptr<JournalFile>> Open(const std::filesystem::path& path,
+                                                   std::uint64_t max_group_bytes = kMaxGroupBytes);
 
   /// Reads about `max_bytes` of journal into `out`, strings into `pool`. `final` as for
   /// RecordReader::Next. Fails only with kVersion (a later format).
@@ -97,8 +102,8 @@ class JournalFile {
   std::vector<Damage> TakeDamage();
 
  private:
-  JournalFile(std::filesystem::path path, UniqueFd fd)
-      : path_(std::move(path)), reader_(std::move(fd)) {}
+  JournalFile(std::filesystem::path path, UniqueFd fd, std::uint64_t max_group_bytes)
+      : path_(std::move(path)), max_group_bytes_(max_group_bytes), reader_(std::move(fd)) {}
   void DecodeInto(std::string_view record, std::uint64_t offset, StringPool* pool,
                   format::Batch* out);
   /// Takes what was decoded of the record at `offset`, or counts it as damaged.
@@ -108,8 +113,10 @@ class JournalFile {
   void Malformed(std::string_view record, std::uint64_t offset, const std::string& why);
 
   std::filesystem::path path_;
+  std::uint64_t max_group_bytes_;
   RecordReader reader_;
   std::uint64_t commit_offset_ = 0;  ///< Everything before belongs to complete groups.
+  bool skips_group_ = false;         ///< What comes is of a group that is too long.
   std::vector<Damage> damage_;
   std::uint64_t malformed_to_ = 0;
 };
