@@ -116,9 +116,12 @@ void MetricsBoard::FindRuns(std::int64_t now_ns) {
   for (const auto& [id, path] : paths) {
     Known& run = runs_[id];
     run.path = path;
-    if (Isolated(path, [&run, now_ns] { Look(&run, now_ns); }).ok()) continue;
+    const Status looked = Isolated(path, [&run, now_ns] { Look(&run, now_ns); });
+    if (looked.ok()) continue;
     run.over = true;
     run.over_ns = 0;
+    // What there was no memory for is looked at again, also where run.json stays as it is.
+    if (looked.code() == Code::kLimit) run.written = -1;
   }
 }
 

@@ -139,11 +139,15 @@ void RunCard::GiveUp(const Status& why) {
   reading_.reset();
   facts_.reset();
   looked_ = whole_ = true;
+  retry_at_.reset();
+  if (why.code() == Code::kLimit) retry_at_ = std::chrono::steady_clock::now() + retry_;
 }
 
 void RunCard::LookAtFiles() {
   // One that runs may end without a word in its files.
-  if (looked_ && over_ && StampOf(path_, info_.finished) == stamp_) return;
+  const bool retry = retry_at_ && std::chrono::steady_clock::now() >= *retry_at_;
+  if (!retry && looked_ && over_ && StampOf(path_, info_.finished) == stamp_) return;
+  retry_at_.reset();
   auto reader = store::RunReader::Open(path_);
   // Before the files are read: what changes meanwhile is seen by the next look.
   stamp_ = StampOf(path_, reader.ok() && (*reader)->info().finished);

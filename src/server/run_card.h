@@ -44,8 +44,10 @@ class RunCard {
   /// Sees what a whole line was made from.
   using Seen = std::function<void(const report::RunData&)>;
 
-  RunCard(std::string id, std::filesystem::path path, Seen seen = {})
-      : id_(std::move(id)), path_(std::move(path)), seen_(std::move(seen)) {}
+  /// `retry`: after so long a run that there was no memory for is read again.
+  RunCard(std::string id, std::filesystem::path path, Seen seen = {},
+          std::chrono::steady_clock::duration retry = std::chrono::seconds(5))
+      : id_(std::move(id)), path_(std::move(path)), seen_(std::move(seen)), retry_(retry) {}
 
   /// Looks what has changed; reads no records. Never throws, as Advance: see isolated.h.
   void Look();
@@ -74,7 +76,8 @@ class RunCard {
   };
   void LookAtFiles();
   bool ReadOn(std::chrono::steady_clock::time_point deadline);
-  /// The line says why; nothing more is read of it.
+  /// The line says why; nothing more is read of it until the run changes. What there was no memory
+  /// for is tried again after a while.
   void GiveUp(const Status& why);
   void Begin();
   /// True where there is more.
@@ -86,6 +89,8 @@ class RunCard {
   const std::string id_;
   const std::filesystem::path path_;
   const Seen seen_;
+  const std::chrono::steady_clock::duration retry_;
+  std::optional<std::chrono::steady_clock::time_point> retry_at_;
   Status replay_status_;
   std::string json_;
   std::int64_t created_ns_ = 0;

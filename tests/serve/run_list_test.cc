@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -68,6 +70,31 @@ TEST_F(RunListTest, IsMadeInPieces) {
   EXPECT_GT(pieces, looked_at + 30) << "and so is what is read of a run";
   const json runs = ParseJson(list.Render({}).json)["runs"];
   for (const json& run : runs) EXPECT_EQ(run["steps"], 5);
+}
+
+TEST_F(RunListTest, ARunThatThereWasNoMemoryForIsReadAgain) {
+  Sample("one", 5);
+  int looks = 0;
+  const auto throws_once = [&](const report::RunData&) {
+    if (++looks == 1) throw std::bad_alloc();
+  };
+  const auto read = [](RunCard* card) {
+    card->Look();
+    while (card->Advance(kAll)) {
+    }
+    return ParseJson(card->json());
+  };
+  RunCard card("one", root_ / "one", throws_once, std::chrono::seconds(0));
+  EXPECT_EQ(read(&card)["state"], "unreadable");
+  EXPECT_EQ(read(&card)["steps"], 5);
+  EXPECT_TRUE(card.replay_status().ok());
+
+  // Not before its time.
+  looks = 0;
+  RunCard waits("one", root_ / "one", throws_once, std::chrono::hours(1));
+  read(&waits);
+  EXPECT_EQ(read(&waits)["state"], "unreadable");
+  EXPECT_EQ(looks, 1);
 }
 
 TEST_F(RunListTest, SaysHowManyItLeavesOut) {
