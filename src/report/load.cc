@@ -44,8 +44,9 @@ Result<RunData> Load(const std::filesystem::path& run, std::int64_t until_ns,
     analysis::LedgerTotal& lost = data.summary.ledger["run.agents_lost"];
     lost = {std::max<std::uint64_t>(1, lost.value), "agents", true};
   }
-  // A trace that cannot be read is told by the commands that read traces; the rest is as it is.
-  if (defaults && data.replay.ended) static_cast<void>(rules::advice::AddAdvice(run, &data.replay));
+  if (defaults && data.replay.ended) {
+    data.advice_trouble = rules::advice::AddAdvice(run, &data.replay).message();
+  }
   return data;
 }
 

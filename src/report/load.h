@@ -24,6 +24,8 @@ struct RunData {
   analysis::Summary summary;
   analysis::CauseTrail trail;   ///< Fed as the summary is.
   analysis::SystemUsage usage;  ///< Likewise.
+  /// Why the trace gave no advice, where there is one that could not be read; else empty.
+  std::string advice_trouble;
 
   /// What to call the run: its name, else its id.
   const std::string& title() const {

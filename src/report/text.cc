@@ -520,6 +520,9 @@ std::vector<std::string> Unknowns(const RunData& data) {
                     step));
   }
   if (!data.replay.rules_trouble.empty()) out.push_back(data.replay.rules_trouble);
+  if (!data.advice_trouble.empty()) {
+    out.push_back(fmt::format("There is no advice from the trace: {}.", data.advice_trouble));
+  }
   std::map<std::string_view, std::string> partial;
   for (const rules::RuleState& rule : data.replay.rules) {
     if (rule.status == rules::RuleStatus::kPartial) {

@@ -121,6 +121,21 @@ TEST_F(ReportTest, ASlowRunNamesItsCostAndWhatToDo) {
   EXPECT_EQ(verdict.find("--json"), std::string::npos) << verdict;
 }
 
+TEST_F(ReportTest, ATraceThatGaveNoAdviceIsSaid) {
+  RunData data = Make({});
+  const auto said = [&] {
+    const std::vector<std::string> unknowns = Unknowns(data);
+    return std::count_if(unknowns.begin(), unknowns.end(), [](const std::string& words) {
+      return words.starts_with("There is no advice");
+    });
+  };
+  EXPECT_EQ(said(), 0);
+  data.advice_trouble = "it is too large";
+  EXPECT_EQ(said(), 1);
+  EXPECT_NE(FormatVerdict(data, {}).find("There is no advice from the trace: it is too large."),
+            std::string::npos);
+}
+
 TEST_F(ReportTest, AHealthyRunSaysSo) {
   testing::SampleRun sample;
   sample.learns = true;

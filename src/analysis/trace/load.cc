@@ -203,7 +203,7 @@ Result<Trace> LoadTrace(const std::filesystem::path& run, const RankWriters& ran
       if (bytes > *most_bytes) {
         return {Code::kLimit,
                 fmt::format("{}: the trace of rank {} takes more memory than this machine can give "
-                            "it: {} MiB; record fewer steps",
+                            "it: {} MiB; free memory, or record fewer steps",
                             run.string(), rank, *most_bytes >> 20)};
       }
       TraceBuilder::Row row{.begin_ns = c[kTime].Int(i),
