@@ -291,6 +291,12 @@ void LastWords::Tell(const std::string& text, std::int64_t deadline_ns) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(stream.fd(), bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {
+      // Whoever gave us the stream has made it one that never blocks.
+      pollfd out{stream.fd(), POLLOUT, 0};
+      ::poll(&out, 1, kLookMs);
+      continue;
+    }
     if (n <= 0) break;
     bytes.remove_prefix(static_cast<std::size_t>(n));
   }

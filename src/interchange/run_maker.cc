@@ -151,6 +151,9 @@ void RunMaker::TakeTimes(std::int64_t begin_ns, std::int64_t duration_ns) {
 }
 
 RunMaker::Rank* RunMaker::RankOf(std::int32_t rank) {
+  // As its rows have it.
+  rank = static_cast<std::int32_t>(
+      std::clamp<std::int64_t>(rank, format::kIndexBound.least, format::kIndexBound.most));
   const std::lock_guard lock(ranks_mutex_);
   if (const auto found = ranks_.find(rank); found != ranks_.end()) return found->second.get();
   if (ranks_.size() >= kMaxRanks) {

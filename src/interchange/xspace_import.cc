@@ -15,6 +15,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "base/saturate.h"
 #include "interchange/args_writer.h"
 #include "interchange/step_marks.h"
 #include "interchange/wire_reader.h"
@@ -356,7 +357,9 @@ class XSpaceImport {
     if (header.damaged()) {
       Damaged(fmt::format("the line {} is cut or damaged", name.substr(0, 256)));
     }
-    if (start_ns >= 0 && start_ns < kLeastEpochNs) start_ns += start_ns_;
+    if (start_ns >= 0 && start_ns < kLeastEpochNs) {
+      start_ns = SaturatingAdd(start_ns, start_ns_);
+    }
     row_ = {};
     const LineKind kind = KindOf(name);
     const std::string_view shown = display_name.empty() ? name : display_name;

@@ -84,7 +84,9 @@ class RepeatedBatches final : public LoopRule<Process> {
     if (event.kind == "dataloader") return;
     SeesData();
     const Pass pass = PassOf(event, data);
-    const auto begin = event.time_ns - ToInteger(1e9 * NumberIn(data, "seconds"));
+    const std::int64_t took_ns = std::clamp<std::int64_t>(
+        ToInteger(1e9 * NumberIn(data, "seconds")), 0, std::max<std::int64_t>(0, event.time_ns));
+    const std::int64_t begin = event.time_ns - took_ns;
     const std::int64_t step = std::max<std::int64_t>(0, event.step - ToInteger(pass.batches));
     Incident incident = BeginAt(step, begin, Severity::kHigh);
     const bool repeats =
