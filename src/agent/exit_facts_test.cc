@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -15,7 +16,9 @@ namespace {
 class ExitFactsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = ::testing::TempDir() + "exit_facts/";
+    std::string pattern = ::testing::TempDir() + "exit_facts-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    root_ = pattern + "/";
     std::filesystem::create_directories(root_ + "proc");
     std::filesystem::create_directories(root_ + "dev/shm");
     HostKills(7);
