@@ -80,7 +80,7 @@ fault: ## the tests of tests/fault, the slow ones too: each kind of kill 20 time
 	@$(QUIET) build/release.log cmake --build build/release
 	@failed=0; ctest --preset release -L '^fault$$' || failed=1; ctest --preset release -R web/test_soak || failed=1; exit $$failed
 
-asan: ## the C++ tests, and the Python binding's, under the address and undefined-behaviour sanitizers
+asan: ## the C++ tests, the Python binding's and those of forged runs, under the address and undefined-behaviour sanitizers
 	@tools/setup test
 	@$(MAKE) page
 	@$(QUIET) build/asan.log cmake --preset asan
