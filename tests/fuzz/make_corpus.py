@@ -955,9 +955,16 @@ def memory() -> None:
     put("post_body", "window.json", '{"steps": 5, "detail": "ops,kernels"}')
     put("post_body", "words.json", '{"steps": 9223372036854775807, "detail": "shapes;who=me"}')
 
-    put("session", "code.json", json.dumps({"code": "0" * 32}))
-    put("session", "token.json", json.dumps({"code": "0" * 64, "more": [1, {"code": 1}]}))
+    # targets/session.cc writes the code and the token in place of their words.
+    put("session", "code.json", '{"code": "CODE"}')
+    put("session", "token.json", '{"code": "TOKEN", "more": [1, {"code": "CODE"}]}')
+    put("session", "wrong.json", json.dumps({"code": "0" * 32}))
     put("session", "empty.json", '{"code": ""}')
+    put("session", "twice.json", '{"code": "", "code": "CODE"}')
+    put("session", "list.json", '{"code": ["CODE"]}')
+    put("session", "outside.json", '["CODE", {"code": "CODE"}]')
+    put("session", "longer.json", '{"code": "CODE\\u0000"}')
+    put("session", "behind.json", '{"code": "CODE"}\x00{"code": "TOKEN"}')
 
 
 def trees() -> None:
