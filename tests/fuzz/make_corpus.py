@@ -781,7 +781,27 @@ def traces() -> None:
     for name, rows in scenes.items():
         for asked in (0, 0b0010_1111) if name == "training" else (0b0011_1111,):
             put("trace_analyses", f"{name}-{asked}", bytes([asked]) + batch({"slices": rows}))
-    put("trace_analyses", "whole-1", bytes([1]) + batch({"slices": trace_of_a_training(1, 2)}))
+    training = trace_of_a_training(1, 2)
+    put("trace_analyses", "whole-1", bytes([1]) + batch({"slices": training}))
+    # A run and the one that it is compared with (targets/trace_analyses.cc).
+    other = [
+        row | {"duration_ns": 2 * int(row["duration_ns"])}
+        for number, row in enumerate(training)
+        if number % 5 != 0 or row["category"] == "step"
+    ]
+    other += [a_slice("aten::mm", "op", 130, 5), a_slice("at::native<float>(int)", "op", 140, 5)]
+    pairs = {
+        "training-other-0": (training, other),
+        "other-training-47": (other, training),
+        "other-training-128": (other, training),
+        "long-calls-training-0": (scenes["long-calls"], training),
+        "training-long-calls-8": (training, scenes["long-calls"]),
+        "long-kernels-communication-128": (scenes["long-kernels"], scenes["long-communication"]),
+    }
+    for name, (run, against) in pairs.items():
+        asked = int(name.rpartition("-")[2])
+        content = batch({"slices": run}) + b"\n--against--\n" + batch({"slices": against})
+        put("trace_analyses", name, bytes([asked]) + content)
 
 
 def exports() -> None:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stored_run.h"
 
-#include <string>
 #include <system_error>
 
 #include "fuzz.h"
@@ -14,12 +13,12 @@ namespace telltale::fuzz {
 
 namespace fs = std::filesystem;
 
-fs::path StoredRun(std::string_view batch) {
-  const fs::path run = ScratchRoot() / "run";
+fs::path StoredRun(std::string_view batch, const std::string& name) {
+  const fs::path run = ScratchRoot() / name;
   std::error_code ignored;
   fs::remove_all(run, ignored);
   fs::create_directories(run);
-  store::RunInfo info{.id = "run", .name = "run"};
+  store::RunInfo info{.id = name, .name = name};
   info.attempts.push_back({.number = 1, .start_ns = 1, .end_ns = 2, .exit_code = 0});
   info.finished = true;
   Require(store::WriteRunInfo(run, info).ok());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slices that nobody vouches for, through every analysis of `telltale analyze` and its output. The
-// input's first byte says what is asked of them; the rest is a batch of rows.
+// input's first byte says what is asked of them; the rest is a batch of rows, or two with kAgainst
+// between them: the run and the one that it is compared with.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -17,6 +18,8 @@
 
 namespace telltale::fuzz {
 namespace {
+
+constexpr std::string_view kAgainst = "\n--against--\n";
 
 /// Each rank is loaded by itself, so that many of a few rows each cost much and show little.
 constexpr std::size_t kMostRanks = 16;
@@ -36,9 +39,13 @@ TELLTALE_FUZZ_TARGET(trace_analyses) {
   using analysis::trace::Analyses;
   using analysis::trace::Analysis;
   using analysis::trace::TraceSource;
-  if (bytes.size() < 2 || bytes.size() > (256U << 10) || !FewRanks(bytes.substr(1))) return;
+  if (bytes.size() < 2 || bytes.size() > (256U << 10)) return;
   const auto asked = static_cast<std::uint8_t>(bytes.front());
-  const std::filesystem::path run = StoredRun(bytes.substr(1));
+  bytes.remove_prefix(1);
+  const std::size_t between = bytes.find(kAgainst);
+  const std::string_view batch = bytes.substr(0, between);
+  if (!FewRanks(batch)) return;
+  const std::filesystem::path run = StoredRun(batch);
   analysis::trace::Options options;
   options.scope.last_step = (asked & 1) != 0;
   options.scope.everything = (asked & 2) != 0;
@@ -48,7 +55,14 @@ TELLTALE_FUZZ_TARGET(trace_analyses) {
   if ((asked & 32) != 0) options.what_if = {"data=0", "launch=0", "aten::mm=0.5"};
   if ((asked & 64) != 0) options.full_queue = 0;
   options.device = (asked & 128) != 0 ? "gpu" : "all";
-  options.against = run;
+  if (between != std::string_view::npos) {
+    const std::string_view other = bytes.substr(between + kAgainst.size());
+    if (!FewRanks(other)) return;
+    options.against = StoredRun(other, "against");
+  } else {
+    options.against = run;
+    options.against_steps = {1};
+  }
   options.min_length = 1;
   options.accelerator = "A100";
   for (const Analysis& one : Analyses()) {
