@@ -51,6 +51,15 @@ struct Args {
   bool json = false;
 };
 
+/// The exit code of what was exported.
+int TellDamage(const std::string& run, const store::Salvage& salvage) {
+  if (!salvage.any()) return 0;
+  return Fail("export", {Code::kPartial,
+                         fmt::format("{}: part of the recording is damaged: the rest was exported: "
+                                     "see `telltale verify {}`",
+                                     run, run)});
+}
+
 int TensorBoard(const Args& args) {
   const auto report =
       interchange::ExportTensorBoard(args.run, args.output, {.statistics = args.statistics});
@@ -66,11 +75,7 @@ int TensorBoard(const Args& args) {
     Print("{} scalars and {} histograms in {} files: tensorboard --logdir {}\n", report->scalars,
           report->histograms, report->files.size(), Printable(args.output));
   }
-  if (!report->salvage.any()) return 0;
-  return Fail("export", {Code::kPartial,
-                         fmt::format("{}: part of the recording is damaged: the rest was exported: "
-                                     "see `telltale verify {}`",
-                                     args.run, args.run)});
+  return TellDamage(args.run, report->salvage);
 }
 
 std::string Env(const char* name) {
@@ -154,6 +159,23 @@ int CloudWatch(const Args& args) {
   return Push(args, sink.get(), kCloudWatchSeconds);
 }
 
+int TellExported(const TraceExport& what, Exported done) {
+  if (!what.output.empty()) {
+    if (what.json) {
+      if (!done.result.contains("files")) done.result["file"] = what.output;
+      Print("{}\n", DocumentText(done.result));
+    } else {
+      Print("{}: {}\n", done.words, Printable(what.output));
+    }
+  }
+  return TellDamage(what.run, done.salvage);
+}
+
+int Trace(const TraceExport& what) {
+  Result<Exported> done = WriteExport(what);
+  return done.ok() ? TellExported(what, std::move(done).value()) : Fail("export", done.status());
+}
+
 int Text(const Args& args, const std::string& text) {
   if (args.output.empty()) {
     WriteOut(text);
@@ -190,7 +212,7 @@ int Export(const Args& args) {
     trace.run = args.run;
     trace.output = args.output;
     trace.json = args.json;
-    return WithRun("export", &trace.run, [&trace] { return ExportTrace(trace); });
+    return WithRun("export", &trace.run, [&trace] { return Trace(trace); });
   }
   if (args.format == "otlp") return Otlp(args);
   if (args.format == "cloudwatch") return CloudWatch(args);

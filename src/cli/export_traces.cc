@@ -14,9 +14,6 @@
 
 #include "analysis/profile/build.h"
 #include "base/given_name.h"
-#include "base/printable.h"
-#include "cli/check_json.h"
-#include "cli/command.h"
 #include "cli/output.h"
 #include "cli/stack_walk.h"
 #include "interchange/chrome_export.h"
@@ -52,25 +49,7 @@ Result<std::unique_ptr<ExportFile>> FileOf(const TraceExport& what) {
   return ExportFile::Create(fs::absolute(what.output), gzip);
 }
 
-/// What was written, in words and for programs; damage that was skipped.
-int Tell(const TraceExport& what, const std::string& words, nlohmann::ordered_json result,
-         const store::Salvage& salvage) {
-  if (!what.output.empty()) {
-    if (what.json) {
-      if (!result.contains("files")) result["file"] = what.output;
-      Print("{}\n", DocumentText(result));
-    } else {
-      Print("{}: {}\n", words, Printable(what.output));
-    }
-  }
-  if (!salvage.any()) return 0;
-  return Fail("export", {Code::kPartial,
-                         fmt::format("{}: part of the recording is damaged: the rest was exported: "
-                                     "see `telltale verify {}`",
-                                     what.run, what.run)});
-}
-
-Result<int> Trace(const TraceExport& what) {
+Result<Exported> Trace(const TraceExport& what) {
   TELLTALE_ASSIGN_OR_RETURN(const auto file, FileOf(what));
   const interchange::TraceExportOptions options{.counters = !what.no_counters};
   Result<interchange::TraceExportReport> report =
@@ -81,12 +60,11 @@ Result<int> Trace(const TraceExport& what) {
                 what.run, fs::absolute(what.run).lexically_normal().filename().string(), file.get(),
                 options);
   TELLTALE_RETURN_IF_ERROR(report.status());
-  return Tell(
-      what,
+  return Exported{
       fmt::format("{} slices, {} values of metrics and scalars, {} events", report->slices,
                   report->counters, report->events),
       {{"slices", report->slices}, {"counters", report->counters}, {"events", report->events}},
-      report->salvage);
+      report->salvage};
 }
 
 /// That there are sampled stacks and such a phase, where they are asked for.
@@ -122,7 +100,7 @@ interchange::FlameGraphText FlameText(const TraceExport& what,
   return {name, of, std::string(unit)};
 }
 
-Result<int> Stacks(const TraceExport& what) {
+Result<Exported> Stacks(const TraceExport& what) {
   using analysis::profile::Stats;
   analysis::profile::BuildOptions build;
   build.step = what.step.value_or(-1);
@@ -183,11 +161,12 @@ Result<int> Stacks(const TraceExport& what) {
     stacks = pprof.samples();
     TELLTALE_RETURN_IF_ERROR(pprof.Write(file.get()));
   }
-  return Tell(what, fmt::format("{} stacks of {} slices", stacks, profile.slices),
-              {{"stacks", stacks}, {"slices", profile.slices}}, profile.salvage);
+  return Exported{fmt::format("{} stacks of {} slices", stacks, profile.slices),
+                  {{"stacks", stacks}, {"slices", profile.slices}},
+                  profile.salvage};
 }
 
-Result<int> Timelines(const TraceExport& what) {
+Result<Exported> Timelines(const TraceExport& what) {
   const fs::path folder = fs::absolute(what.output);
   std::error_code error;
   fs::create_directories(folder, error);
@@ -200,27 +179,32 @@ Result<int> Timelines(const TraceExport& what) {
   TELLTALE_ASSIGN_OR_RETURN(const auto report, interchange::ExportTimelines(what.run, options));
   auto files = nlohmann::ordered_json::array();
   for (const fs::path& file : report.files) files.push_back(file.string());
-  return Tell(what,
-              fmt::format("{} steps with {} slices, {} slices of no step left out",
-                          report.files.size(), report.slices, report.outside),
-              {{"files", files}, {"slices", report.slices}, {"outside", report.outside}},
-              report.salvage);
+  return Exported{fmt::format("{} steps with {} slices, {} slices of no step left out",
+                              report.files.size(), report.slices, report.outside),
+                  {{"files", files}, {"slices", report.slices}, {"outside", report.outside}},
+                  report.salvage};
 }
 
-Result<int> OneTable(const TraceExport& what) {
+Result<Exported> OneTable(const TraceExport& what) {
   if (what.format == "parquet") {
     TELLTALE_ASSIGN_OR_RETURN(
         const auto report,
         interchange::ExportParquet(what.run, what.table, fs::absolute(what.output)));
-    return Tell(what, fmt::format("{} rows", report.rows), {{"rows", report.rows}}, report.salvage);
+    return Exported{fmt::format("{} rows", report.rows), {{"rows", report.rows}}, report.salvage};
   }
   TELLTALE_ASSIGN_OR_RETURN(const auto file, FileOf(what));
   TELLTALE_ASSIGN_OR_RETURN(const auto report,
                             interchange::ExportCsv(what.run, what.table, file.get()));
-  return Tell(what, what.table, {{"table", what.table}}, report.salvage);
+  return Exported{what.table, {{"table", what.table}}, report.salvage};
 }
 
-Result<int> Dispatch(const TraceExport& what) {
+}  // namespace
+
+bool IsTraceFormat(std::string_view format) {
+  return std::find(kTraceFormats.begin(), kTraceFormats.end(), format) != kTraceFormats.end();
+}
+
+Result<Exported> WriteExport(const TraceExport& what) {
   const bool table = what.format == "parquet" || what.format == "csv";
   if (table && what.table.empty()) {
     return {Code::kUsage, "no table: write --table NAME, for example --table steps"};
@@ -235,17 +219,6 @@ Result<int> Dispatch(const TraceExport& what) {
     return Stacks(what);
   }
   return Trace(what);
-}
-
-}  // namespace
-
-bool IsTraceFormat(std::string_view format) {
-  return std::find(kTraceFormats.begin(), kTraceFormats.end(), format) != kTraceFormats.end();
-}
-
-int ExportTrace(const TraceExport& what) {
-  const Result<int> done = Dispatch(what);
-  return done.ok() ? *done : Fail("export", done.status());
 }
 
 }  // namespace telltale::cli

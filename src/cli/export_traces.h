@@ -3,9 +3,13 @@
 // speedscope, pprof, collapsed, flamegraph, timeline, parquet, csv.
 #pragma once
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "base/status.h"
+#include "store/reader.h"
 
 namespace telltale::cli {
 
@@ -23,9 +27,16 @@ struct TraceExport {
   bool json = false;
 };
 
+/// What was written, in words and for programs.
+struct Exported {
+  std::string words;
+  nlohmann::ordered_json result;
+  store::Salvage salvage;
+};
+
 bool IsTraceFormat(std::string_view format);
 
-/// The exit code.
-int ExportTrace(const TraceExport& what);
+/// Writes it and says nothing of it.
+Result<Exported> WriteExport(const TraceExport& what);
 
 }  // namespace telltale::cli

@@ -14,7 +14,6 @@
 #include <array>
 #include <charconv>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <random>
 #include <string>
@@ -183,11 +182,6 @@ class Mutator {
   const std::vector<std::string>& corpus_;
   std::mt19937_64 dice_{20261122};
 };
-
-std::string ReadAll(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::vector<std::string> ReadCorpus(const fs::path& path) {
   std::vector<fs::path> files;

@@ -36,6 +36,8 @@ inline void Require(bool holds) {
 const std::filesystem::path& ScratchRoot();
 /// Makes ScratchRoot()/name (and its folders) of these bytes.
 std::filesystem::path WriteInput(std::string_view bytes, const std::string& name);
+/// Empty where there is no such file.
+std::string ReadAll(const std::filesystem::path& path);
 
 }  // namespace telltale::fuzz
 

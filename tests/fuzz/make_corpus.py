@@ -836,6 +836,12 @@ def exports() -> None:
             }
         ),
     }
+    sampled = [
+        a_slice(name, "python", 10 + inset, 500 - 2 * inset, window="stacks (py-spy)", step=1)
+        for inset, name in enumerate(("MainThread", "forward", "f;\n (train.py:3)", "</script>", ""))
+    ]
+    traced = [row | {"window": "few", "step": 1} for row in trace_of_a_training(1, 1)]
+    batches["stacks"] = batch({"slices": sampled + traced})
     small = [
         path
         for path in sorted((HERE / "corpus" / "stored_rows").glob("*"))
@@ -843,12 +849,27 @@ def exports() -> None:
     ]
     for path in small[::5]:
         batches[path.name] = path.read_bytes()
-    which = ("csv", "chrome", "tensorboard", "perfetto", "speedscope")
-    tables = {"tensors": 9, "trace": 10}  # The table for csv, by its place in records.toml.
+    of_rows = ("csv", "chrome", "tensorboard", "perfetto", "speedscope")
+    of_slices = ("pprof", "collapsed", "flamegraph", "timeline", "parquet")
+    tables = {"tensors": 9, "trace": 10, "stacks": 10}  # For csv and parquet, by its place in records.toml.
     for name, content in batches.items():
-        for number, export in enumerate(which):
-            what = number + len(which) * (tables.get(name, 3) if export == "csv" else 1)
-            put("exports", f"{name}-{export}", bytes([what]) + content)
+        for number, export in enumerate(of_rows + of_slices):
+            if export in of_slices and name not in ("trace", "stacks"):
+                continue
+            how = tables.get(name, 3) if export in ("csv", "parquet") else 1 if export == "tensorboard" else 0
+            put("exports", f"{name}-{export}", bytes([number, how]) + content)
+    # What is asked of stacks: device time, counts, bytes; sampled ones, traced ones, a step, a rank, a phase.
+    for name, how in [
+        ("device", 1),
+        ("count-sampled", 2 | 4),
+        ("bytes-traced", 3 | 8),
+        ("step", 16),
+        ("rank", 32),
+        ("phase", 64),
+    ]:
+        for number, export in [(5, "pprof"), (6, "collapsed"), (7, "flamegraph")]:
+            if number == 6 or name in ("device", "phase"):
+                put("exports", f"stacks-{export}-{name}", bytes([number, how]) + batches["stacks"])
 
 
 # Layouts of src/format/channel_layout.h and src/channel/registration.h.

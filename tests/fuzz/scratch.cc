@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <iterator>
 #include <system_error>
 
 #include "fuzz.h"
@@ -43,6 +44,11 @@ fs::path WriteInput(std::string_view bytes, const std::string& name) {
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   Require(file.good());
   return path;
+}
+
+std::string ReadAll(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace telltale::fuzz
