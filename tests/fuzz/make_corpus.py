@@ -1009,24 +1009,44 @@ def memory() -> None:
 
 
 def trees() -> None:
-    put("run_tree", "none", b"")
+    """Who reads (targets/run_tree.cc), and what was done to which of the paths (healthy_run.cc)."""
+    readers, paths = 6, 31
+    report, requests, who, run_json, windows, window, trace = 9, 10, 11, 13, 22, 23, 24
+
+    def tree(name: str, reader: int, *operations: tuple[int, int, int]) -> None:
+        put("run_tree", name, bytes([reader % readers]) + b"".join(map(bytes, operations)))
+
+    for reader in range(readers):
+        tree(f"none-{reader}", reader)
     # What an operation does to a link, and to a folder with one in it.
-    for name, first, second in [
-        ("append-to-links", (1, 0), (6, 5)),
-        ("cut-links", (1, 0), (5, 5)),
-        ("links-grow", (1, 0), (7, 20)),
-        ("append-to-pipes", (2, 0), (6, 5)),
-        ("copy-links", (1, 4), (4, 1)),
-        ("copy-huge-files", (7, 41), (4, 1)),
-    ]:
-        put(
-            "run_tree",
-            name,
-            bytes(n for file in range(8) for what, much in (first, second) for n in (what, file, much)),
-        )
-    put("run_tree", "copy-around-a-link", bytes([1, 5, 4, 4, 4, 1, 4, 0, 1, 4, 7, 1]))
+    for number, (name, first, second) in enumerate(
+        [
+            ("append-to-links", (1, 0), (6, 5)),
+            ("cut-links", (1, 0), (5, 5)),
+            ("links-grow", (1, 0), (7, 20)),
+            ("append-to-pipes", (2, 0), (6, 5)),
+            ("copy-links", (1, 4), (4, 1)),
+            ("copy-huge-files", (7, 41), (4, 1)),
+        ]
+    ):
+        for begin in range(0, paths, 8):
+            tree(
+                f"{name}-{begin}",
+                number + begin // 8,
+                *((what, path, much) for path in range(begin, begin + 8) for what, much in (first, second)),
+            )
+    tree("copy-around-a-link", 0, (1, who, 4), (4, requests, 1), (4, 0, 1), (4, run_json, 1))
     for what in range(10):
-        put("run_tree", f"each-{what}", bytes(n for file in range(8) for n in (what, file, 3 + file)))
+        for begin in range(0, paths, 8):
+            tree(
+                f"each-{what}-{begin}",
+                what + begin // 8,
+                *((what, path, 3 + path) for path in range(begin, begin + 8)),
+            )
+    # Links in the way of who writes into the run.
+    for path in (report, windows, window, trace):
+        for end in (0, 4):
+            tree(f"write-by-a-link-{path}-{end}", 5, (1, path, end))
 
 
 def main() -> None:

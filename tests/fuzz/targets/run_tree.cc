@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run directory whose files were replaced: links, pipes, folders, duplicates, cut and huge files.
-// The input is operations of three bytes: what is done, to which file, and how much.
+// The input's first byte says who reads it; the rest is operations of three bytes: what is done, to
+// which file, and how much.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,8 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -17,53 +16,17 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "cli/check_json.h"
-#include "format/batch.h"
 #include "fuzz.h"
-#include "report/load.h"
-#include "server/run_card.h"
-#include "store/folder.h"
-#include "store/reader.h"
+#include "healthy_run.h"
+#include "run_readers.h"
 #include "store/requests.h"
-#include "store/run_info.h"
-#include "store/verify.h"
-#include "store/writer.h"
 
 namespace telltale::fuzz {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// A finished run with a sealed segment, a journal and a request. Made once, copied for each input.
-const fs::path& HealthyRun() {
-  static const fs::path run = [] {
-    const fs::path made = ScratchRoot() / "healthy";
-    fs::create_directories(made / "requests" / "who");
-    store::RunInfo info{.id = "run", .name = "run"};
-    info.attempts.push_back({.number = 1, .start_ns = 1, .end_ns = 2, .exit_code = 0});
-    info.finished = true;
-    Require(store::WriteRunInfo(made, info).ok());
-    for (const char* name : {"agent-a", "watch"}) {
-      auto writer = store::Writer::Open(made / name, name);
-      Require(writer.ok());
-      format::Batch batch;
-      for (std::int64_t i = 0; i < 20; ++i) {
-        format::ScalarRow row;
-        row.name = "loss";
-        row.mode = "TRAIN";
-        row.step = i;
-        row.time_ns = row.ord_ns = batch.watermark_ns = 1'700'000'000'000'000'000 + i;
-        batch.rows.scalars.push_back(row);
-      }
-      Require((*writer)->Append(std::move(batch)).ok() && (*writer)->Close(true).ok());
-    }
-    store::Request request{.who = "who", .kind = "plan", .body = "{}"};
-    Require(store::WriteRequest(made, request).ok());
-    std::ofstream(ScratchRoot() / "outside") << "outside";
-    return made;
-  }();
-  return run;
-}
+constexpr std::array kReaders = {CheckRun, MeasureRun, ServeRun, QueryRun, ExportRun, WriteIntoRun};
 
 std::vector<fs::path> PathsOf(const fs::path& run) {
   std::vector<fs::path> paths = {run / "run.json"};
@@ -74,6 +37,12 @@ std::vector<fs::path> PathsOf(const fs::path& run) {
   }
   std::sort(paths.begin(), paths.end());
   return paths;
+}
+
+std::vector<fs::path> EntriesOf(const fs::path& folder) {
+  std::vector<fs::path> entries(fs::directory_iterator(folder), {});
+  std::sort(entries.begin(), entries.end());
+  return entries;
 }
 
 /// Whether the way to it from the run leads through no link: what an earlier operation made must
@@ -170,6 +139,10 @@ void Change(const fs::path& run, std::uint8_t what, const fs::path& path, std::u
 }  // namespace
 
 TELLTALE_FUZZ_TARGET(run_tree) {
+  if (bytes.empty()) return;
+  const auto read = kReaders[static_cast<std::uint8_t>(bytes.front()) % kReaders.size()];
+  bytes.remove_prefix(1);
+  const fs::path outside = WriteInput("outside", "outside");
   const fs::path run = ScratchRoot() / "run";
   std::error_code ignored;
   fs::remove_all(run, ignored);
@@ -180,15 +153,12 @@ TELLTALE_FUZZ_TARGET(run_tree) {
            paths[static_cast<std::uint8_t>(bytes[i + 1]) % paths.size()],
            static_cast<std::uint8_t>(bytes[i + 2]));
   }
-  if (const auto data = report::Load(run); data.ok()) {
-    static_cast<void>(cli::CheckDocument(*data));
-  }
-  static_cast<void>(server::ReadCard(run));
-  static_cast<void>(store::Verify(run));
+  const std::vector<fs::path> around = EntriesOf(ScratchRoot());
+  read(run);
   static_cast<void>(store::RequestReader(run).Poll());
-  std::ifstream outside(ScratchRoot() / "outside");
-  const std::string kept{std::istreambuf_iterator<char>(outside), {}};
-  Require(kept == "outside");
+  // Nobody has followed a link out of the run and written there.
+  Require(ReadAll(outside) == "outside");
+  Require(EntriesOf(ScratchRoot()) == around);
 }
 
 }  // namespace telltale::fuzz
