@@ -74,7 +74,7 @@ void Judge(Measure* measure, double scale, double sign, const CompareOptions& op
 /// Medians, sizes and, where there are enough blocks, the test. `inflated`: it is wider where
 /// blocks still correlate. A loss is a curve, whose bend is no wandering.
 Measure Of(std::string name, std::string unit, std::vector<double> a, std::vector<double> b,
-           bool inflated = true) {
+           const CompareOptions& options, bool inflated = true) {
   Measure out;
   out.name = std::move(name);
   out.unit = std::move(unit);
@@ -89,7 +89,7 @@ Measure Of(std::string name, std::string unit, std::vector<double> a, std::vecto
   if (a.size() < kFewestBlocks || b.size() < kFewestBlocks) return out;
   out.p = MannWhitney(a, b, inflated ? std::max(Inflation(a), Inflation(b)) : 1);
   out.delta = CliffsDelta(a, b);
-  if (out.a > 0 && out.b > 0) out.interval = RatioInterval(a, b);
+  if (out.a > 0 && out.b > 0) out.interval = RatioInterval(a, b, options.resamples);
   return out;
 }
 
@@ -121,7 +121,7 @@ void CompareSteps(const Summary& a, const Summary& b, const CompareOptions& opti
   const double batch_b = BatchOf(b);
   const bool same_batch = batch_a == 0 || batch_b == 0 ||
                           std::abs(batch_a - batch_b) <= kSameBatch * std::max(batch_a, batch_b);
-  Measure step = Of("step time", "ns", steps_a, steps_b);
+  Measure step = Of("step time", "ns", steps_a, steps_b, options);
   step.gates = same_batch;
   Judge(&step, step.a, 1, options);
   const double step_ns = step.a;
@@ -138,8 +138,8 @@ void CompareSteps(const Summary& a, const Summary& b, const CompareOptions& opti
   std::vector<Measure> phases;
   std::vector<double> p;
   for (std::size_t i = 0; i < kPhases.size(); ++i) {
-    Measure phase =
-        Of(std::string(kPhases[i]), "ns", Means(a.phases.columns[i]), Means(b.phases.columns[i]));
+    Measure phase = Of(std::string(kPhases[i]), "ns", Means(a.phases.columns[i]),
+                       Means(b.phases.columns[i]), options);
     if (phase.blocks_a == 0 || phase.blocks_b == 0 || (phase.a == 0 && phase.b == 0)) continue;
     if (phase.p) p.push_back(*phase.p);
     phases.push_back(std::move(phase));
@@ -153,8 +153,8 @@ void CompareSteps(const Summary& a, const Summary& b, const CompareOptions& opti
   }
 
   if (batch_a > 0 && batch_b > 0) {
-    Measure measure =
-        Of("throughput", "samples/s", Throughput(steps_a, batch_a), Throughput(steps_b, batch_b));
+    Measure measure = Of("throughput", "samples/s", Throughput(steps_a, batch_a),
+                         Throughput(steps_b, batch_b), options);
     // Of equal batches it is the step time once more.
     measure.gates = !same_batch;
     Judge(&measure, measure.a, -1, options);
@@ -219,7 +219,8 @@ void CompareLoss(const std::string& name, const Columns& a, const Columns& b,
     out->losses.push_back({name, step, *of_a, *of_b});
   }
   const auto part = static_cast<std::int64_t>(static_cast<double>(to - from) * (1 - kLossPart));
-  Measure measure = Of(name, "", Means(a, from + part, to), Means(b, from + part, to), false);
+  Measure measure =
+      Of(name, "", Means(a, from + part, to), Means(b, from + part, to), options, false);
   if (measure.blocks_a == 0 || measure.blocks_b == 0) return;
   measure.gates = true;
   Judge(&measure, std::abs(measure.a), 1, options);

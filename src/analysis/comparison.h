@@ -49,6 +49,8 @@ struct LossAt {
 struct CompareOptions {
   double threshold = 0.05;  ///< Least relative change that counts.
   double alpha = 0.01;      ///< Largest p.
+  /// Bootstrap samples of an interval: with fewer it is rougher, and made sooner.
+  std::size_t resamples = kResamples;
 };
 
 struct Comparison {

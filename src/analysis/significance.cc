@@ -11,7 +11,6 @@ namespace {
 
 constexpr double kMostCorrelation = 0.3;
 constexpr std::size_t kMostExact = 12;
-constexpr std::size_t kResamples = 2000;
 constexpr std::uint64_t kSeed = 0x9e3779b97f4a7c15ULL;
 
 std::vector<double> Means(const std::vector<double>& values, std::size_t length) {
@@ -170,11 +169,12 @@ double CliffsDelta(const std::vector<double>& a, const std::vector<double>& b) {
   return sum / (static_cast<double>(a.size()) * static_cast<double>(b.size()));
 }
 
-Interval RatioInterval(const std::vector<double>& a, const std::vector<double>& b) {
+Interval RatioInterval(const std::vector<double>& a, const std::vector<double>& b,
+                       std::size_t resamples) {
   std::uint64_t state = kSeed;
   std::vector<double> ratios;
-  ratios.reserve(kResamples);
-  for (std::size_t i = 0; i < kResamples; ++i) {
+  ratios.reserve(resamples);
+  for (std::size_t i = 0; i < resamples; ++i) {
     const double below = MedianOfValues(Resample(a, &state));
     const double above = MedianOfValues(Resample(b, &state));
     if (below > 0) ratios.push_back(above / below);

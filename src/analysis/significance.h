@@ -38,9 +38,11 @@ struct Interval {
   double low = 0;
   double high = 0;
 };
-/// 95 % of the ratio of medians b / a, by 2,000 bootstrap samples of the blocks of either side.
+inline constexpr std::size_t kResamples = 2000;
+/// 95 % of the ratio of medians b / a, by so many bootstrap samples of the blocks of either side.
 /// REQUIRES: neither is empty, the medians are above zero.
-Interval RatioInterval(const std::vector<double>& a, const std::vector<double>& b);
+Interval RatioInterval(const std::vector<double>& a, const std::vector<double>& b,
+                       std::size_t resamples = kResamples);
 
 /// Of an even number the mean of the middle two; 0 where there is none.
 double MedianOfValues(std::vector<double> values);
