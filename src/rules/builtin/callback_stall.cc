@@ -52,8 +52,12 @@ constexpr double kMinWritten = 1e6;
 constexpr std::string_view kQueued = "proc.run_delay";
 constexpr std::size_t kMostQueued = 4096;  ///< Processes, the workers of loaders among them.
 constexpr std::size_t kQueuedKept = 64;    ///< Samples of a process, the newest.
-/// A sample is the mean since the one before, and is taken each second.
+/// A sample is the mean since the one before. The first is taken for one of a second, as most are;
+/// with a long --interval they are rarer.
 constexpr std::int64_t kSampleNs = 1'000'000'000;
+constexpr std::int64_t kLongestSampleNs = 60 * kSampleNs;
+/// Of a process of which there is none after so much training there will be none.
+constexpr double kNoSampleNs = 10e9;
 /// Others have a core no longer than this before a program has its turn again.
 constexpr double kLongestTurnNs = 100e6;
 /// Of the stalls' time: where LoopOverhead names that much of it, its finding says more.
@@ -236,11 +240,18 @@ class CallbackStall final : public Rule {
   void OnQueued(const format::MetricRow& metric) {
     if (!std::isfinite(metric.value)) return;
     const std::pair process(writer_, metric.pid);
-    if (queued_.size() >= kMostQueued && !queued_.contains(process)) return;
+    if (queued_.size() >= kMostQueued && !queued_.contains(process)) {
+      // Of most processes, workers of loaders for one, no end is told.
+      queued_.erase(
+          std::min_element(queued_.begin(), queued_.end(), [](const auto& one, const auto& other) {
+            return one.second.back().to_ns < other.second.back().to_ns;
+          }));
+    }
     std::deque<Queued>& samples = queued_[process];
-    const std::int64_t before = metric.time_ns - kSampleNs;
     const std::int64_t from =
-        samples.empty() ? before : std::clamp(samples.back().to_ns, before, metric.time_ns);
+        samples.empty()
+            ? metric.time_ns - kSampleNs
+            : std::clamp(samples.back().to_ns, metric.time_ns - kLongestSampleNs, metric.time_ns);
     samples.push_back({from, metric.time_ns, metric.value / 100});
     if (samples.size() > kQueuedKept) samples.pop_front();
   }
@@ -251,7 +262,8 @@ class CallbackStall final : public Rule {
   bool MayBeTurns(const Process& process, double mean_ns, double share) const {
     if (mean_ns >= kLongestTurnNs) return false;
     const auto samples = queued_.find({process.writer, process.pid});
-    if (samples == queued_.end()) return true;
+    // A kernel without scheduler statistics, or an import: it will not be known.
+    if (samples == queued_.end()) return process.known_ns < kNoSampleNs;
     const std::int64_t from_ns = process.stalls.front().start_ns;
     const std::int64_t to_ns = process.stalls.back().end_ns;
     double known_ns = 0;
@@ -578,7 +590,8 @@ const RuleDesc kCallbackStallDesc{
         "what stalls of less than 100 ms are, they may be turns of other programs: nothing is said "
         "where the main thread stands in the queue of a core for 80 % of their share of the time, "
         "nor as long as that is known of less than half of the time from the first to the newest "
-        "(`proc.run_delay`, each second). Over when none came for three times the "
+        "(`proc.run_delay`; where there is none of it in the first 10 s, it is not asked). Over "
+        "when none came for three times the "
         "distance, and where its process ends. Cost "
         "= Σ stalls.",
     .how_to_fix =
