@@ -510,7 +510,8 @@ std::vector<std::string> Unknowns(const RunData& data) {
   for (const std::int64_t since_ns : data.lost_before_ns()) {
     out.push_back(
         fmt::format("What happened in an earlier attempt after {} was not recorded: its agent was "
-                    "killed or could not write its last records, and no other agent took over.",
+                    "killed, could not write its last records or was never started, and no other "
+                    "agent took over.",
                     Utc(since_ns)));
   }
   for (const std::string& step : s.clock_steps) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "base/process.h"
 #include "base/run_files.h"
 #include "base/string_pool.h"
+#include "base/unique_fd.h"
 #include "store/folder.h"
 #include "store/journal_reader.h"
 #include "store/reader.h"
@@ -29,11 +31,23 @@ constexpr std::size_t kMostBefore = 16;
 /// Attempts of a run of which it is known whether they were recorded, the newest.
 constexpr std::size_t kMostAttempts = 4096;
 
-/// Whether the agent of run `id` that holds the folder is at work on this machine. REQUIRES: its
-/// pid means the same process to us.
-bool AgentLives(const std::filesystem::path& folder, const std::string& id) {
+/// Whether both are the same folder; none where that cannot be told.
+std::optional<bool> SameFolder(const std::filesystem::path& a, const std::filesystem::path& b) {
+  const UniqueFd one = run_files::OpenFolder({a, "."});
+  const UniqueFd other = run_files::OpenFolder({b, "."});
+  struct stat of_one {};
+  struct stat of_other {};
+  if (!one || !other || ::fstat(one.get(), &of_one) != 0 || ::fstat(other.get(), &of_other) != 0) {
+    return std::nullopt;
+  }
+  return of_one.st_dev == of_other.st_dev && of_one.st_ino == of_other.st_ino;
+}
+
+/// Whether the run's agent that holds the folder is at work on this machine. REQUIRES: its pid
+/// means the same process to us.
+bool AgentLives(const std::filesystem::path& run, const std::string& writer) {
   const Result<std::string> holder =
-      ReadRunFile(run_files::OfFolder(folder / kLockName), kMostLock);
+      ReadRunFile(run_files::OfFolder(run / writer / kLockName), kMostLock);
   if (!holder.ok()) return false;
   std::int32_t pid = 0;
   const auto [end, error] = std::from_chars(holder->data(), holder->data() + holder->size(), pid);
@@ -43,16 +57,18 @@ bool AgentLives(const std::filesystem::path& folder, const std::string& id) {
   const std::vector<std::string> words = ProcessArguments(pid);
   for (std::size_t i = 1; i + 2 < words.size(); ++i) {
     if (words[i] != "agent" || words[i + 1] != "--run") continue;
-    std::filesystem::path run = words[i + 2];
-    if (!run.has_filename()) run = run.parent_path();
-    return id.empty() || run.filename() == id;
+    // A folder that was renamed meanwhile, or is of another mount, is taken for its own.
+    const std::filesystem::path theirs = words[i + 2];
+    return !theirs.is_absolute() || SameFolder(theirs, run).value_or(true);
   }
   return false;
 }
 
 /// The attempts of which the writer has a row. A row says it itself: clocks of two machines differ,
-/// and the wall clock may be set between two attempts.
-std::set<std::uint32_t> AttemptsOf(const std::filesystem::path& run, const std::string& writer) {
+/// and the wall clock may be set between two attempts. `damaged`: there may have been rows of
+/// others.
+std::set<std::uint32_t> AttemptsOf(const std::filesystem::path& run, const std::string& writer,
+                                   bool* damaged) {
   std::set<std::uint32_t> attempts;
   const auto add = [&](std::uint32_t attempt) {
     attempts.insert(attempt);
@@ -67,7 +83,8 @@ std::set<std::uint32_t> AttemptsOf(const std::filesystem::path& run, const std::
   Salvage salvage;
   const std::uint32_t tables = MaskOf(format::TableId::kEvents) | MaskOf(format::TableId::kLedger);
   // Of what cannot be read the rest is used.
-  static_cast<void>(ScanWriters(run, {writer}, true, tables, visit, &salvage));
+  const Status read = ScanWriters(run, {writer}, true, tables, visit, &salvage);
+  *damaged = !read.ok() || salvage.any();
   return attempts;
 }
 
@@ -127,7 +144,7 @@ const RecordingEnd::Known& RecordingEnd::Look(const std::filesystem::path& run,
     return known;
   }
   now.end = EndOfWriter(folder);
-  if (which_attempts) now.attempts = AttemptsOf(run, writer);
+  if (which_attempts) now.attempts = AttemptsOf(run, writer, &now.damaged);
   known = now;
   return known;
 }
@@ -144,15 +161,18 @@ RecordingLoss RecordingEnd::Find(const std::filesystem::path& run, const RunInfo
   bool recorded = false;  ///< Somebody has written something of the newest attempt.
   bool silent = false;    ///< Somebody came and wrote nothing.
   std::set<std::uint32_t> seen;
+  bool damaged = false;
   for (const std::string& name : ListWriters(run)) {
     if (!name.starts_with(kAgentPrefix)) continue;
-    const bool lives = here && AgentLives(run / name, info.id);
-    if (lives && !several) {
+    const bool lives = here && AgentLives(run, name);
+    // Its rows grow all the time, so they are not read as long as the run goes on.
+    if (lives && (running || !several)) {
       recorded = true;
       continue;
     }
     const Known& known = Look(run, name, several);
     seen.insert(known.attempts.begin(), known.attempts.end());
+    damaged = damaged || known.damaged;
     if (lives) {
       recorded = true;
       continue;
@@ -175,7 +195,9 @@ RecordingLoss RecordingEnd::Find(const std::filesystem::path& run, const RunInfo
   // A run that was imported has no agent and no supervisor.
   const bool expected = !info.attempts.empty() && (info.supervisor_pid != 0 || !info.finished);
   if (!recorded && (expected || silent)) out.newest = Unrecorded{{}, begin_ns};
-  if (!several || !expected || info.attempts.size() > kMostAttempts) return out;
+  // Where rows are missing, that is said: of which attempt they were nobody knows.
+  if (!several || running || !expected || damaged || info.attempts.size() > kMostAttempts)
+    return out;
   for (std::size_t i = 0; i + 1 < info.attempts.size(); ++i) {
     const Attempt& attempt = info.attempts[i];
     if (seen.contains(attempt.number) || out.before.size() >= kMostBefore) continue;

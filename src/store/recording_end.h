@@ -51,6 +51,7 @@ class RecordingEnd {
     std::optional<WriterEnd> end;
     /// That it has recorded anything of, where the run has several.
     std::set<std::uint32_t> attempts;
+    bool damaged = false;  ///< A part of its rows cannot be read.
   };
   const Known& Look(const std::filesystem::path& run, const std::string& writer,
                     bool which_attempts);

@@ -129,6 +129,18 @@ TEST_F(RecordingEndTest, AnAttemptBeforeOfWhichNobodyWroteAnythingIsToldToo) {
   EXPECT_EQ(state.unrecorded_before[0], (Unrecorded{"", begin_ns(1)}));
 }
 
+TEST_F(RecordingEndTest, AnAttemptWhoseRowsCannotBeReadWasRecordedAllTheSame) {
+  Record("agent-a", 1, kFirst + 30 * kSecond, true);
+  const std::filesystem::path journal = run_ / "agent-a" / JournalFileName(1);
+  Record("agent-b", 2, kSecondStart + 30 * kSecond, true);
+  ASSERT_TRUE(State().unrecorded_before.empty());
+  for (const auto& file : std::filesystem::directory_iterator(run_ / "agent-a")) {
+    if (file.path().extension() == ".parquet") std::filesystem::resize_file(file.path(), 100);
+  }
+  if (std::filesystem::exists(journal)) std::filesystem::resize_file(journal, 60);
+  EXPECT_TRUE(State().unrecorded_before.empty()) << "the damage is told, and is no lost agent";
+}
+
 /// The disk took the lock and no journal: no room for a file, a quota.
 TEST_F(RecordingEndTest, AnAgentThatCouldWriteNothingIsALossAlthoughTheRunSaysItsEnd) {
   MakeIt(1);
