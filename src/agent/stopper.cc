@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/process.h"
 #include "base/utf8.h"
 
 namespace telltale::agent {
@@ -543,11 +544,28 @@ std::uint8_t Stopper::WhatItDid() const {
   return did;
 }
 
+namespace {
+
+/// The signal that ended a process; 0: none. A shell has that of its program in its exit code.
+int SignalOf(const ProcessExit& exit) {
+  if (exit.signal) return *exit.signal;
+  return exit.exit_code && *exit.exit_code > 128 && *exit.exit_code < 128 + NSIG
+             ? *exit.exit_code - 128
+             : 0;
+}
+
+/// It ended by a signal that no stop of these has sent, nor may have.
+bool ByAnotherSignal(std::uint8_t did, const ProcessExit& exit) {
+  const int signal = SignalOf(exit);
+  if (signal == SIGTERM) return (did & (kSentTerm | kPerhapsTerm)) == 0;
+  if (signal == SIGKILL) return (did & (kSentKill | kPerhapsKill)) == 0;
+  return signal != 0;
+}
+
+}  // namespace
+
 Stopper::Ended Stopper::EndedBy(std::uint8_t did, const ProcessExit& exit) {
-  // A shell has it in its exit code.
-  const auto by = [&](int signal) {
-    return exit.signal == signal || exit.exit_code == 128 + signal;
-  };
+  const auto by = [&](int signal) { return SignalOf(exit) == signal; };
   const bool by_sent =
       ((did & kSentTerm) != 0 && by(SIGTERM)) || ((did & kSentKill) != 0 && by(SIGKILL));
   const bool by_perhaps =
@@ -556,7 +574,10 @@ Stopper::Ended Stopper::EndedBy(std::uint8_t did, const ProcessExit& exit) {
     // It has lived through it: only the signal itself, where it came late, ends it.
     return by_sent ? Ended::kByIt : by_perhaps ? Ended::kPerhapsByIt : Ended::kOtherwise;
   }
-  if ((did & (kSentTerm | kSentKill)) != 0) return Ended::kByIt;
+  if ((did & (kSentTerm | kSentKill)) != 0) {
+    // What it does about SIGTERM may fail, or it crashed for a reason of its own.
+    return ByAnotherSignal(did, exit) ? Ended::kPerhapsByIt : Ended::kByIt;
+  }
   if ((did & (kPerhapsTerm | kPerhapsKill)) != 0) {
     return by_perhaps || !exit.signal ? Ended::kPerhapsByIt : Ended::kOtherwise;
   }
@@ -575,6 +596,7 @@ void Stopper::AddToEnd(const ProcessExit& exit, const std::vector<Target>& targe
                        ordered_json* data, std::string* message) {
   Ended ended = EndedBy(cause_.did, exit);
   std::string reason = cause_.reason;
+  bool by_another = ByAnotherSignal(cause_.did, exit);
   if (stop_) {
     Refresh(targets, stop_->taken_ns);
     std::uint8_t did = WhatItDid();
@@ -589,6 +611,7 @@ void Stopper::AddToEnd(const ProcessExit& exit, const std::vector<Target>& targe
         (by_this >= ended || (itself(did) && !itself(cause_.did)))) {
       ended = by_this;
       reason = ReasonOf(*stop_);
+      by_another = ByAnotherSignal(did, exit);
     }
   }
   if (ended == Ended::kOtherwise) return;
@@ -596,6 +619,7 @@ void Stopper::AddToEnd(const ProcessExit& exit, const std::vector<Target>& targe
   const std::string who = Text(stopped, "who");
   const std::string why = Text(stopped, "why");
   if (ended == Ended::kPerhapsByIt) stopped["perhaps"] = true;
+  if (by_another) stopped["other_signal"] = true;
   *message += fmt::format(": {}stopped by {}{}{}", ended == Ended::kPerhapsByIt ? "perhaps " : "",
                           who.empty() ? "a request" : who, why.empty() ? "" : ": ", why);
   (*data)["stopped"] = std::move(stopped);
@@ -761,6 +785,8 @@ Delivery Stopper::SendOne(const Target* target, std::string* why) const {
     *why = "the number alone does not say whose it is";
     return Delivery::kFailed;
   }
+  // A process that nobody has waited for yet takes a signal, and has ended all the same.
+  if (PidfdEnded(target->pidfd)) return Delivery::kHadEnded;
   const int error = signal_(target->pidfd, sending_);
   if (error == 0) return Delivery::kSent;
   if (error == ESRCH) return Delivery::kHadEnded;

@@ -158,7 +158,11 @@ void RunDeaths::OnEvent(const format::EventRow& event, std::uint32_t writer) {
   } else if (event.kind == "run.attempt_end") {
     const SeenEnd end = EndOf(event);
     any_ended_ = any_ended_ || end.known();
-    stopped_ = stopped_ || DataOf(event).contains("stopped");
+    const nlohmann::json data = DataOf(event);
+    const auto stopped = data.find("stopped");
+    // What ended by a signal of somebody else may have crashed all the same.
+    stopped_ = stopped_ || (stopped != data.end() &&
+                            !(stopped->is_object() && stopped->value("other_signal", false)));
     // Of several machines the one where it failed.
     if (!end_ || (!end_->failed() && end.failed())) end_ = root_.end = end;
   } else if (event.kind == "process.start") {
