@@ -225,6 +225,18 @@ std::int32_t CommandOf(const store::RunInfo& info) {
   return info.attempts.empty() ? 0 : info.attempts.back().pid;
 }
 
+/// Supervisor and agent have ended: no other agent comes while this training goes on.
+bool IsUnrecorded(const store::RunState& state) {
+  return state.state == "running" && state.unrecorded;
+}
+
+Status NobodyStopsIt(const std::string& run, const store::RunInfo& info) {
+  return {Code::kUnusable,
+          fmt::format("{} is not recorded any more: its supervisor and its agent have ended, so no "
+                      "request is carried out: end the training itself, process {} on {}",
+                      run, CommandOf(info), info.host)};
+}
+
 /// Follows the run until each agent has answered. Not ok: why that was given up.
 Result<std::optional<Status>> Follow(const Args& args, const std::string& id, std::int64_t wait_s,
                                      EventFeed* events, StopAnswers* answers) {
@@ -268,7 +280,11 @@ Result<std::optional<Status>> Follow(const Args& args, const std::string& id, st
     }
     if (now >= look_at_state) {
       look_at_state = now + kStatePeriodNs;
-      over = events->reader().state().state != "running";
+      const store::RunState state = events->reader().state();
+      over = state.state != "running";
+      if (IsUnrecorded(state)) {
+        return std::optional(NobodyStopsIt(args.run, events->reader().info()));
+      }
     }
     events->GiveUpOnTheDead();
     EventFeed::Pause();
@@ -296,6 +312,7 @@ int Stop(const Args& args) {
     return fail({Code::kUnusable, fmt::format("{} is {}: only a running training can be stopped",
                                               args.run, state.state)});
   }
+  if (IsUnrecorded(state)) return fail(NobodyStopsIt(args.run, events->reader().info()));
   const Status read = events->Read([](const format::EventRow&, const std::string&) {});
   if (!read.ok()) return fail(read);
   StopAnswers answers;

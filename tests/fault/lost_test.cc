@@ -296,6 +296,29 @@ TEST(Lost, AFurtherAttemptOnAnotherMachineIsNotAccused) {
   EXPECT_NE(check.text.find("an earlier attempt"), std::string::npos) << check.text;
 }
 
+TEST(Lost, AStopOfATrainingThatNobodyRecordsSaysSoAtOnce) {
+  const Scratch scratch("lost-stop");
+  const fs::path run = scratch / "run";
+  Oracle* const oracle = Oracle::Map((scratch / "oracle").c_str());
+  ASSERT_NE(oracle, nullptr);
+  Started started = StartRun(run, {"--no-serve"},
+                             {TrainerPath(), scratch / "oracle", "60000", "1000"}, scratch / "err");
+  pid_t agent = 0;
+  ASSERT_TRUE(Await([&] { return (agent = FindHelper("agent", run)) != 0; })) << started.Err();
+  ASSERT_TRUE(Await([&] { return oracle->pid > 0; })) << started.Err();
+  ::kill(started.pid, SIGKILL);
+  ::kill(agent, SIGKILL);
+  EXPECT_EQ(started.Wait(), -SIGKILL);
+  ASSERT_TRUE(Await([&] { return FindHelper("agent", run) == 0; }));
+  const auto begin = std::chrono::steady_clock::now();
+  const Said said = Ask("stop", run, "--wait 60");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  EXPECT_EQ(said.code, 3) << said.text;
+  EXPECT_NE(said.text.find("is not recorded any more"), std::string::npos) << said.text;
+  ::kill(oracle->pid, SIGKILL);
+  ASSERT_TRUE(Await([&] { return ProcessCommandLine(oracle->pid).empty(); }));
+}
+
 /// The agent can write nothing, each time that it comes, and is given up: the run's end is said,
 /// and that nothing was recorded.
 TEST(Lost, AnAttemptOfWhichNoAgentCouldWriteSaysSo) {
