@@ -159,10 +159,12 @@ void RunDeaths::OnEvent(const format::EventRow& event, std::uint32_t writer) {
     const SeenEnd end = EndOf(event);
     any_ended_ = any_ended_ || end.known();
     const nlohmann::json data = DataOf(event);
+    // A training that ended by a signal which no stop had sent may have crashed all the same.
     const auto stopped = data.find("stopped");
-    // What ended by a signal of somebody else may have crashed all the same.
-    stopped_ = stopped_ || (stopped != data.end() &&
-                            !(stopped->is_object() && stopped->value("other_signal", false)));
+    if (stopped != data.end()) {
+      stopped_ = stopped_ || !stopped->is_object() || !stopped->contains("other_signal") ||
+                 stopped->at("other_signal") != true;
+    }
     // Of several machines the one where it failed.
     if (!end_ || (!end_->failed() && end.failed())) end_ = root_.end = end;
   } else if (event.kind == "process.start") {
