@@ -195,7 +195,7 @@ RecordingLoss RecordingEnd::Find(const std::filesystem::path& run, const RunInfo
   // A run that was imported has no agent and no supervisor.
   const bool expected = !info.attempts.empty() && (info.supervisor_pid != 0 || !info.finished);
   if (!recorded && (expected || silent)) out.newest = Unrecorded{{}, begin_ns};
-  // Where rows are missing, that is said: of which attempt they were nobody knows.
+  // Missing rows are told as damage; which attempt they were of is not known.
   if (!several || running || !expected || damaged || info.attempts.size() > kMostAttempts)
     return out;
   for (std::size_t i = 0; i + 1 < info.attempts.size(); ++i) {

@@ -56,7 +56,7 @@ constexpr std::size_t kQueuedKept = 64;    ///< Samples of a process, the newest
 /// with a long --interval they are rarer.
 constexpr std::int64_t kSampleNs = 1'000'000'000;
 constexpr std::int64_t kLongestSampleNs = 60 * kSampleNs;
-/// Of a process of which there is none after so much training there will be none.
+/// A process that has trained for so long without a sample will not get one.
 constexpr double kNoSampleNs = 10e9;
 /// Others have a core no longer than this before a program has its turn again.
 constexpr double kLongestTurnNs = 100e6;
@@ -589,8 +589,9 @@ const RuleDesc kCallbackStallDesc{
         "makes half: else the agent makes its data then. Where no evaluation, span or write is "
         "what stalls of less than 100 ms are, they may be turns of other programs: nothing is said "
         "where the main thread stands in the queue of a core for 80 % of their share of the time, "
-        "nor as long as that is known of less than half of the time from the first to the newest "
-        "(`proc.run_delay`; where there is none of it in the first 10 s, it is not asked). Over "
+        "and as long as samples of that (`proc.run_delay`) cover less than half of the time from "
+        "the first stall to the newest. If the first 10 s of training bring no sample, the rule "
+        "judges without them. Over "
         "when none came for three times the "
         "distance, and where its process ends. Cost "
         "= Σ stalls.",
